@@ -1,0 +1,71 @@
+"""Recognises LLM calls: which provider, which dialect, what kind of request (design D6, profiles)."""
+
+from __future__ import annotations
+
+import uuid
+
+from mitmproxy import http
+
+from hivemind_addon.addons import state
+from hivemind_addon.call import Call
+from hivemind_addon.hive import NOBODY
+from hivemind_addon.intake import Caller, credential_of, prepare
+from hivemind_addon.policies.patience import patience
+from hivemind_addon.profiles import Profile
+from hivemind_addon.wire.registry import get_dialect
+
+
+class ProviderDetection:
+    """Opens a `Call` for every request to a matched host."""
+
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        if flow.is_replay or flow.response or flow.error:
+            return
+        profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
+        if profile is None:
+            return
+        if flow.request.headers.get("upgrade", "").lower() == "websocket":
+            # A socket would carry many calls past every gate. 426 makes Codex fall back to HTTPS.
+            flow.response = http.Response.make(
+                426, b"HiveMind: use HTTPS, WebSocket is not scheduled.", {"connection": "close"}
+            )
+            return
+        state.calls[flow] = open_call(flow, profile)
+
+    async def request(self, flow: http.HTTPFlow) -> None:
+        call = state.calls.get(flow)
+        if call is not None and state.is_open(flow) and not flow.request.stream:
+            await read_body(flow, call, flow.request.raw_content or b"")
+
+
+def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
+    """What is known from the request line and headers."""
+    hive = state.hive()
+    headers = state.lowered(flow.request.headers)
+    path = flow.request.path.partition("?")[0]
+    route = profile.route(flow.request.method, path)
+    now = hive.clock.monotonic()
+    wait = patience(headers)
+    if hive.settings.admission.max_wait is not None:
+        wait = min(wait, hive.settings.admission.max_wait)
+    return Call(
+        request_id=str(uuid.uuid4()),
+        method=flow.request.method.upper(),
+        path=path,
+        identity=NOBODY,
+        profile=profile,
+        operation=route.operation,
+        dialect=get_dialect(route.dialect),
+        arrived_at=now,
+        deadline=now + wait,
+        client_id=flow.client_conn.id,
+        host=flow.request.host,
+        credential=credential_of(headers, profile.auth_headers),
+    )
+
+
+async def read_body(flow: http.HTTPFlow, call: Call, body: bytes) -> None:
+    """Complete the call once the body is there."""
+    caller = state.callers.get(flow) or Caller(f"conn-{flow.client_conn.id[:8]}", None)
+    state.flows[call.request_id] = flow
+    await prepare(state.hive(), call, state.lowered(flow.request.headers), body, caller)

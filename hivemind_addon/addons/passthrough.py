@@ -1,0 +1,140 @@
+"""Only LLM hosts are touched (design D6): everything else behind the proxy is a raw tunnel.
+
+Also the guards of the listening side: loopback only unless the user chose an address, and no upstream connection
+before the gate.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+
+from mitmproxy import connection, ctx, http
+from mitmproxy.net.tls import starts_like_tls_record
+from mitmproxy.proxy import layer
+from mitmproxy.proxy.layers import TCPLayer
+from mitmproxy.proxy.layers.http import HttpStream
+from mitmproxy.proxy.layers.tls import parse_client_hello
+from mitmproxy.proxy.mode_specs import ProxyMode
+from mitmproxy.proxy.server import ConnectionHandler
+
+from hivemind_addon.addons import state
+from hivemind_addon.upstream.layer import LayerServices, install
+
+logger = logging.getLogger("hivemind.passthrough")
+
+
+class Passthrough:
+    """Chooses layers: our HTTP layer for LLM hosts, a tunnel for the rest."""
+
+    def __init__(self) -> None:
+        self._services = LayerServices(
+            manages=manages,
+            tunnels=tunnels,
+            left=left,
+            handler=handler,
+            max_body_bytes=lambda: state.hive().settings.max_body,
+            wants_bodies=wants_bodies,
+        )
+
+    def load(self, loader: object) -> None:
+        # With "eager", mitmproxy dials upstream at CONNECT, before any gate.
+        ctx.options.update(connection_strategy="lazy")
+
+    def running(self) -> None:
+        if ctx.options.listen_host or any(
+            ProxyMode.parse(mode).custom_listen_host for mode in ctx.options.mode
+        ):
+            return
+        # mitmdump listens on every interface by default and scripts are loaded too late to change that:
+        # take the listener down and up again.
+        ctx.options.update(listen_host="127.0.0.1", server=False)
+        ctx.options.update(server=True)
+
+    def client_connected(self, client: connection.Client) -> None:
+        if ctx.options.listen_host or getattr(client.proxy_mode, "custom_listen_host", None):
+            return
+        peer = ipaddress.ip_address(client.peername[0].partition("%")[0])
+        mapped = getattr(peer, "ipv4_mapped", None) or peer
+        if not mapped.is_loopback:
+            client.error = "HiveMind serves loopback only unless listen_host is set."
+            logger.warning("client.refused peer=%s reason=not_loopback", client.peername[0])
+
+    def next_layer(self, nextlayer: layer.NextLayer) -> None:
+        if nextlayer.layer is not None:
+            return
+        if self._is_foreign_tls(nextlayer):
+            nextlayer.layer = TCPLayer(nextlayer.context, ignore=True)
+            return
+        stock = ctx.master.addons.get("nextlayer")
+        if stock is not None:
+            stock.next_layer(nextlayer)
+            nextlayer.layer = install(nextlayer.layer, self._services)
+
+    def _is_foreign_tls(self, nextlayer: layer.NextLayer) -> bool:
+        """CONNECT to a bare address: only the TLS server name tells whether it is an LLM host."""
+        context = nextlayer.context
+        inside_connect = bool(context.layers) and isinstance(context.layers[-1], HttpStream)
+        if not inside_connect or not context.server.address:
+            return False
+        host, port, *_ = context.server.address
+        if state.hive().profiles.match_host(host, port) is not None:
+            return False
+        data = nextlayer.data_client()
+        if not starts_like_tls_record(data):
+            return False
+        try:
+            hello = parse_client_hello(data)
+        except ValueError:
+            return True
+        # A hello in pieces cannot be waited for here; nobody calls an LLM by address that way.
+        sni = hello.sni if hello is not None else None
+        return not sni or state.hive().profiles.match_host(sni, port) is None
+
+    def client_disconnected(self, client: connection.Client) -> None:
+        for call in list(state.hive().calls.values()):
+            if call.client_id == client.id:
+                call.cancel("client disconnected")
+
+
+def manages(flow: http.HTTPFlow) -> bool:
+    """Does this request go through the pool? Asked with the final host."""
+    if flow.is_replay:
+        return False
+    return state.hive().profiles.match_host(flow.request.host, flow.request.port) is not None
+
+
+def tunnels(host: str, port: int) -> bool:
+    """Is CONNECT to this host a raw tunnel? A bare address on 443 is decided by its TLS server name."""
+    if state.hive().profiles.match_host(host, port) is not None:
+        return False
+    return not (port == 443 and _is_address(host))
+
+
+def left(flow: http.HTTPFlow, reason: str) -> None:
+    """The client of this flow does not wait any more."""
+    call = state.calls.get(flow)
+    if call is not None:
+        call.cancel(reason)
+
+
+def handler(client: connection.Client) -> ConnectionHandler | None:
+    """The connection handler of a live client."""
+    server = ctx.master.addons.get("proxyserver")
+    return server.connections.get(client.id) if server is not None else None
+
+
+def wants_bodies() -> bool:
+    """Does a view, a dump or a HAR export want to see streamed bodies?"""
+    options = ctx.options
+    return bool(
+        options.save_stream_file or options.hardump or ctx.master.addons.get("view") is not None
+    )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

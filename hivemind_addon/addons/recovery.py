@@ -1,0 +1,194 @@
+"""Carries out exchanges: attempts, backoff, the way back to the client (design D1, D10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from urllib.parse import urlsplit
+
+from mitmproxy import ctx, http
+from mitmproxy.flow import Error
+
+from hivemind_addon.addons import state
+from hivemind_addon.addons.detection import open_call, read_body
+from hivemind_addon.call import Call
+from hivemind_addon.model import Outcome
+from hivemind_addon.runtime import spawn
+from hivemind_addon.upstream.layer import Exchange
+from hivemind_addon.upstream.messages import Origin, end_to_end
+from hivemind_addon.upstream.pool import UpstreamRequest
+from hivemind_addon.upstream.relay import Relay, made
+
+logger = logging.getLogger("hivemind.relay")
+
+KILLED = "killed"
+SWEEP = 0.25
+"""Seconds between looks for flows that were killed: mitmproxy only marks them and calls no hook."""
+
+
+class RetryReplay:
+    """Answers the `hivemind_exchange` hook."""
+
+    def __init__(self) -> None:
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def running(self) -> None:
+        self._sweeper = spawn(self._sweep(), name="sweep killed flows")
+
+    def done(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def hivemind_exchange(self, exchange: Exchange) -> None:
+        """Run until the client has its answer or has left. Never raises."""
+        task = asyncio.current_task()
+        assert task is not None
+        call: Call | None = None
+        try:
+            call = await self._current_call(exchange)
+            exchange.on_cancel(call.cancel)
+
+            def stop(_reason: str) -> None:
+                task.cancel()
+
+            call.on_cancel(stop)
+            await self._relay(exchange, call)
+        except asyncio.CancelledError:
+            if call is None or call.cancelled is None:
+                raise
+            task.uncancel()
+            if call.cancelled == KILLED:
+                await exchange.kill()
+        except Exception:
+            # Whatever broke in us must not leave a client waiting.
+            logger.exception("exchange.crashed request_id=%s", call.request_id if call else "-")
+            await exchange.fail("HiveMind: internal error, see the proxy's log")
+        finally:
+            if call is not None:
+                state.hive().end(call)
+
+    async def _relay(self, exchange: Exchange, call: Call) -> None:
+        hive = state.hive()
+        origin, prefix = self._destination(exchange.flow)
+        if _is_ourselves(origin):
+            message = (
+                f"HiveMind: {origin.netloc} is this proxy itself; check upstreams and NO_PROXY"
+            )
+            call.status = 502
+            await exchange.respond(*made(call, 502, message, "self_connect"))
+            return
+        relay = Relay(
+            call=call,
+            request=_upstream_request(exchange, call, origin, prefix),
+            client=exchange,
+            desk=hive.desk,
+            pool=hive.pool,
+            clock=hive.clock,
+            settings=hive.relay_settings(call),
+        )
+        try:
+            await relay.run()
+        finally:
+            exchange.server.peername = call.peername
+
+    async def _current_call(self, exchange: Exchange) -> Call:
+        """The call as the final request is: other addons may have changed it after our `request` hook."""
+        flow, body = exchange.flow, exchange.body
+        before = state.calls.get(flow)
+        if before is not None and before.body is None:
+            await read_body(flow, before, body)
+            return before
+        profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
+        assert profile is not None, "the layer asks for matched hosts only"
+        now = open_call(flow, profile)
+        if before is not None and _same(before, now) and before.body == body:
+            return before
+        state.calls[flow] = now
+        if before is not None:
+            # Same place in line, other bucket: the permit for the old one goes back.
+            now.request_id, now.arrived_at = before.request_id, before.arrived_at
+            now.deadline = before.deadline
+            if before.permit is not None:
+                before.permit.release(Outcome.IGNORED)
+            state.hive().end(before)
+        await read_body(flow, now, body)
+        if before is not None and before.ticket is not None:
+            now.ticket = before.ticket
+        return now
+
+    def _destination(self, flow: http.HTTPFlow) -> tuple[Origin, str]:
+        """Where the request goes: the configured base URL of its host, or the host itself."""
+        base = state.hive().settings.upstreams.get(flow.request.host.lower())
+        if base is None:
+            return Origin(flow.request.scheme, flow.request.host, flow.request.port), ""
+        url = urlsplit(base)
+        port = url.port or {"https": 443, "http": 80}[url.scheme]
+        return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
+
+    async def _sweep(self) -> None:
+        clock = state.hive().clock
+        while True:
+            await clock.sleep(SWEEP)
+            for call in list(state.hive().calls.values()):
+                flow = state.flows.get(call.request_id)
+                if flow is not None and flow.error and flow.error.msg == Error.KILLED_MESSAGE:
+                    call.cancel(KILLED)
+
+
+def _same(before: Call, now: Call) -> bool:
+    """Do both go to the same place, as the same kind of call, with the same credential?"""
+    return (before.host, before.path, before.method, before.credential) == (
+        now.host,
+        now.path,
+        now.method,
+        now.credential,
+    )
+
+
+def _upstream_request(
+    exchange: Exchange, call: Call, origin: Origin, prefix: str
+) -> UpstreamRequest:
+    request, body = exchange.flow.request, exchange.body
+    headers: list[tuple[str, str]] = []
+    cookies: list[str] = []
+    for key, value in end_to_end(request.headers.fields):
+        name, text = key.decode("latin-1"), value.decode("utf-8", "surrogateescape")
+        match name.lower():
+            case "host" | "content-length" | "expect":
+                continue
+            case "cookie":
+                cookies.append(text)  # HTTP/2 may split it (RFC 9113 section 8.2.3)
+            case _:
+                headers.append((name, text))
+    if cookies:
+        headers.append(("Cookie", "; ".join(cookies)))
+    same_host = origin.host == request.host
+    host = (request.host_header or origin.netloc) if same_host else origin.netloc
+    headers.insert(0, ("Host", host))
+    if call.ask_usage:
+        changed = call.dialect.request_usage(body)
+        if changed is None:
+            call.ask_usage = False
+        else:
+            body = changed
+            headers = [h for h in headers if h[0].lower() != "accept-encoding"]
+            headers.append(("Accept-Encoding", "identity"))
+    return UpstreamRequest(
+        origin,
+        request.method,
+        prefix + request.path,
+        headers,
+        body,
+        call.profile.timeouts.connect,
+    )
+
+
+def _is_ourselves(origin: Origin) -> bool:
+    """Mitmproxy's own guard against connecting to itself, for connections that it does not open."""
+    server = ctx.master.addons.get("proxyserver")
+    if server is None:
+        return False
+    return any(
+        origin.port == address[1] and origin.host in ("localhost", "127.0.0.1", "::1", address[0])
+        for address in server.listen_addrs()
+    )

@@ -1,0 +1,1 @@
+"""The `hivemind` command line."""

@@ -1,0 +1,1 @@
+"""The mock provider and the load that proves the scheduler."""

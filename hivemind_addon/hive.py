@@ -1,0 +1,158 @@
+"""The state of the process: settings, gates, pool, accounts, running calls.
+
+There is one `Hive` per process. It lives in this submodule, not in the script that mitmproxy loads, so that it
+survives a reload of the script.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import itertools
+import logging
+from typing import TYPE_CHECKING, Any
+
+from hivemind_addon.desk import Desk
+from hivemind_addon.ledger import Ledger
+from hivemind_addon.model import BucketKey, Identity, Operation
+from hivemind_addon.policies.queue import Ticket
+from hivemind_addon.policies.retry import RetryPolicy
+from hivemind_addon.processes import ProcessTable
+from hivemind_addon.runtime import Clock, SystemClock
+from hivemind_addon.upstream.pool import UpstreamPool
+from hivemind_addon.upstream.relay import RelaySettings
+
+if TYPE_CHECKING:
+    from hivemind_addon.call import Call
+    from hivemind_addon.config import Settings
+    from hivemind_addon.profiles import ProfileSet
+
+logger = logging.getLogger("hivemind")
+
+VERSION = "0.1.0"
+
+
+class Hive:
+    """Joins the parts. Used from the event loop only."""
+
+    def __init__(
+        self, settings: Settings, profiles: ProfileSet, clock: Clock | None = None
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.settings = settings
+        self.profiles = profiles
+        self.limit_option: int | None = None
+        """`hivemind_max_concurrency`: wins over the config file."""
+        self.desk = Desk(self.clock, self.limit_of)
+        self.pool = UpstreamPool()
+        self.ledger = Ledger()
+        self.processes = ProcessTable()
+        self.calls: dict[str, Call] = {}
+        """Running calls by request id."""
+        self.started_at = self.clock.monotonic()
+        self.proxy: dict[str, object] = {}
+        """Where the proxy listens, for `snapshot`."""
+        self._numbers = itertools.count(1)
+
+    def apply(self, settings: Settings, profiles: ProfileSet) -> None:
+        """Use other settings from now on; running calls keep what they have read."""
+        self.settings = settings
+        self.profiles = profiles
+        self.desk.refresh()
+
+    def limit_of(self, bucket: BucketKey) -> int:
+        """The concurrency limit of a bucket: by name, by option, by config, by profile."""
+        admission = self.settings.admission
+        for pattern, limit in admission.buckets.items():
+            if fnmatch.fnmatchcase(str(bucket), pattern):
+                return limit
+        everywhere = self.limit_option or admission.max_concurrency
+        if everywhere is not None:
+            return everywhere
+        profile = self.profiles.get(bucket.provider)
+        lane = _LANES.get(bucket.family, Operation.GENERATION)
+        return profile.concurrency_of(lane)
+
+    def bucket_for(self, call: Call, credential: str | None) -> BucketKey | None:
+        """What shares a limit with this call; None for calls that pass no gate."""
+        if call.operation is Operation.OTHER:
+            return None
+        if call.operation is Operation.GENERATION:
+            family = call.profile.family(call.facts.model)
+        else:
+            family = call.operation.value
+        return BucketKey(call.profile.name, owner_of(credential), family)
+
+    def ticket(self, agent: str, now: float, deadline: float) -> Ticket:
+        return Ticket(next(self._numbers), agent, arrived_at=now, deadline=deadline)
+
+    def relay_settings(self, call: Call) -> RelaySettings:
+        retry, timeouts = self.settings.retry, call.profile.timeouts
+        hold = call.profile.prelude_hold if retry.prelude_hold is None else retry.prelude_hold
+        policy = RetryPolicy(retry.max_retries, retry.base, retry.max_delay, retry.write_retries)
+        return RelaySettings(policy, hold, timeouts.connect, timeouts.first_byte, timeouts.idle)
+
+    def begin(self, call: Call) -> None:
+        """A call is known well enough to be counted."""
+        self.calls[call.request_id] = call
+        self.ledger.begin(call.identity.agent)
+
+    def end(self, call: Call) -> bool:
+        """Settle a call's accounts; False if that was done before."""
+        if call.ended:
+            return False
+        call.ended = True
+        call.settle()
+        if self.calls.pop(call.request_id, None) is None:
+            return True  # refused before it was counted
+        self.ledger.end(
+            call.identity.agent,
+            attempts=call.attempts,
+            failed=call.cancelled is None and (call.status is None or call.status >= 400),
+            cancelled=call.cancelled is not None,
+            usage=call.usage,
+        )
+        return True
+
+    def resize(self, pattern: str, limit: int) -> list[str]:
+        changed = self.desk.resize(pattern, limit)
+        logger.info("limit.changed pattern=%s limit=%d buckets=%d", pattern, limit, len(changed))
+        return changed
+
+    def snapshot(self) -> dict[str, Any]:
+        """What the control port shows; plain values only."""
+        return {
+            "version": VERSION,
+            "uptime": round(self.clock.monotonic() - self.started_at, 3),
+            "proxy": dict(self.proxy),
+            "buckets": [
+                {
+                    "bucket": str(key),
+                    "limit": gate.limit,
+                    "in_flight": gate.in_flight,
+                    "waiting": gate.waiting,
+                }
+                for key, gate in self.desk.statistics().items()
+            ],
+            "agents": self.ledger.snapshot(),
+            "totals": self.ledger.totals(),
+            "upstream": {
+                f"{origin.scheme}://{origin.netloc}": {
+                    "opened": counts.opened,
+                    "reused": counts.reused,
+                }
+                for origin, counts in self.pool.statistics().items()
+            },
+        }
+
+
+_LANES = {operation.value: operation for operation in Operation}
+
+NOBODY = Identity("unknown", "none")
+
+
+def owner_of(credential: str | None) -> str:
+    """A short, stable name for a credential that does not give it away."""
+    if not credential:
+        return "anonymous"
+    return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()[:8]

@@ -1,0 +1,99 @@
+"""What is learned from a request once its body is there: model, session, identity, bucket, place in line."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hivemind_addon.model import Operation
+from hivemind_addon.policies.identity import Marks, Process, from_client_marks, identify
+from hivemind_addon.upstream.decoding import decode_all
+from hivemind_addon.wire.dialect import REQUEST_FIELDS, RequestFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hivemind_addon.call import Call
+    from hivemind_addon.hive import Hive
+
+# Only the fields that a dialect asks for are built; prompts and tools are skipped over at C speed.
+_Head = msgspec.defstruct("_Head", [(name, object, None) for name in REQUEST_FIELDS])
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Head)
+
+NO_MARKS = Marks()
+
+
+@dataclass(slots=True)
+class Caller:
+    """What was seen of the caller before the body came."""
+
+    connection: str
+    """A name for the client connection, for fairness when nothing better is known."""
+    peer: tuple[str, int] | None
+    proxy: Marks | None = None
+    own: Marks = NO_MARKS
+    process: Process | None = None
+    process_asked: bool = False
+
+
+async def prepare(
+    hive: Hive, call: Call, headers: Mapping[str, str], body: bytes, caller: Caller
+) -> None:
+    """Fill in what the body tells. `headers` have lower-cased names."""
+    call.body = body
+    call.prompt_bytes = len(body)
+    if call.operation is not Operation.OTHER:
+        call.facts = read_facts(call, headers, body)
+    client = from_client_marks(headers, call.facts.session)
+    named = (caller.proxy and caller.proxy.agent) or caller.own.agent or client.agent
+    if not named and not caller.process_asked and caller.peer and _is_local(caller.peer[0]):
+        caller.process_asked = True
+        caller.process = await hive.processes.find(caller.peer)
+    prompt = hashlib.blake2b(body[:2048], digest_size=3).hexdigest()
+    call.identity = identify(
+        caller.proxy, caller.own, client, caller.process, f"{caller.connection}-{prompt}"
+    )
+    call.ask_usage = (
+        call.profile.include_usage
+        and call.facts.stream
+        and not call.facts.wants_usage
+        and call.operation is Operation.GENERATION
+        and "content-encoding" not in headers
+    )
+    call.bucket = hive.bucket_for(call, call.credential)
+    call.ticket = hive.ticket(call.identity.agent, call.arrived_at, call.deadline)
+    call.ticket.priority = call.identity.priority
+    hive.begin(call)
+
+
+def read_facts(call: Call, headers: Mapping[str, str], body: bytes) -> RequestFacts:
+    """Read what the dialect wants to know; a body that is no JSON object tells nothing."""
+    plain = decode_all(body, headers.get("content-encoding"))
+    if not plain:
+        return RequestFacts()
+    try:
+        head = _decoder.decode(plain)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return RequestFacts()
+    fields = {name: value for name in REQUEST_FIELDS if (value := getattr(head, name)) is not None}
+    return call.dialect.read_request(fields)
+
+
+def credential_of(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    """The credential as sent, from the first of the profile's header names that is there."""
+    for name in names:
+        value = headers.get(name.lower())
+        if value:
+            return value
+    return None
+
+
+def _is_local(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False

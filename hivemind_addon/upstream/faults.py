@@ -1,0 +1,72 @@
+"""Transport faults read as failures: what broke, and whether the provider may have processed the request."""
+
+from __future__ import annotations
+
+import ssl
+
+import aiohttp
+
+from hivemind_addon.model import Failure, FailureClass, Outcome
+
+SEND_FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+"""What sending a request and reading its answer may raise. `ValueError` comes from an unusable URL or header."""
+
+
+def connect_failed(error: BaseException) -> bool:
+    """True if the fault proves that no request byte was sent."""
+    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+
+
+def lost_connection(error: BaseException) -> bool:
+    """True if an open connection broke before an answer began: a stale keep-alive connection looks so."""
+    return isinstance(
+        error, aiohttp.ServerDisconnectedError | ConnectionError
+    ) and not connect_failed(error)
+
+
+def failure_of(error: BaseException, where: str) -> Failure:
+    """Name a fault. `where` is the origin, for the message."""
+    kind, code, processed = _name(error)
+    text = str(error) or type(error).__name__
+    return Failure(kind, None, code, f"{where}: {text}", processed=processed)
+
+
+_NAMES: tuple[tuple[tuple[type[BaseException], ...], FailureClass, str, bool], ...] = (
+    # First match wins: aiohttp's classes inherit from each other and from OSError.
+    (
+        (aiohttp.ClientConnectorCertificateError, ssl.SSLCertVerificationError),
+        FailureClass.TERMINAL,
+        "certificate",
+        False,
+    ),
+    ((aiohttp.ClientSSLError,), FailureClass.TRANSIENT, "tls", False),
+    ((aiohttp.ConnectionTimeoutError,), FailureClass.TRANSIENT, "connect_timeout", False),
+    ((aiohttp.ClientConnectorError,), FailureClass.TRANSIENT, "connect", False),
+    ((aiohttp.ServerDisconnectedError,), FailureClass.TRANSIENT, "disconnect", True),
+    ((aiohttp.ClientPayloadError,), FailureClass.TRANSIENT, "cut", True),
+    ((aiohttp.InvalidURL,), FailureClass.TERMINAL, "bad_request", False),
+    ((TimeoutError,), FailureClass.TRANSIENT, "timeout", True),
+    ((ConnectionError,), FailureClass.TRANSIENT, "reset", True),
+    ((aiohttp.ClientError, OSError), FailureClass.TRANSIENT, "bad_response", True),
+)
+
+
+def _name(error: BaseException) -> tuple[FailureClass, str, bool]:
+    for types, kind, code, processed in _NAMES:
+        if isinstance(error, types):
+            return kind, code, processed
+    return FailureClass.TERMINAL, "bad_request", False
+
+
+def cut(where: str, message: str) -> Failure:
+    """An answer that stopped before its dialect's end."""
+    return Failure(FailureClass.TRANSIENT, None, "cut", f"{where}: {message}")
+
+
+def outcome_of(failure: Failure) -> Outcome:
+    """What a failure teaches about load: only those that may pass are signs of it."""
+    match failure.kind:
+        case FailureClass.THROTTLE | FailureClass.OVERLOAD | FailureClass.TRANSIENT:
+            return Outcome.DROPPED
+        case _:
+            return Outcome.IGNORED

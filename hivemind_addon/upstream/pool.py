@@ -1,0 +1,318 @@
+"""The shared upstream connections: one aiohttp session per origin, each with its own keep-alive pool.
+
+aiohttp's defaults are unsafe for a proxy and are switched off here: redirects (it would resend keys to the
+target), cookies (its jar would mix agents), its hidden second send of idempotent methods on a dead connection,
+proxies from the environment, decompression, header limits of 8 KiB.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import io
+import math
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import certifi
+from multidict import CIMultiDict
+from yarl import URL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiohttp.client_proto import ResponseHandler
+    from aiohttp.client_reqrep import ClientRequest, ConnectionKey
+    from aiohttp.connector import Connection
+    from aiohttp.tracing import Trace
+
+    from hivemind_addon.upstream.messages import Origin
+
+HEADER_LIMIT_BYTES = 64 * 1024
+READ_BUFFER_BYTES = 64 * 1024
+KEEPALIVE = 55.0
+"""Seconds an idle connection is kept: providers' front ends close theirs after 60 s or more."""
+IDLE_FLOOR = 8
+"""Idle connections kept per origin however little traffic was seen."""
+LARGE_BODY_BYTES = 1024 * 1024
+"""Above this a request body is fed in pieces: one huge write would hold the event loop."""
+
+_AUTOMATIC = frozenset({"Accept", "Accept-Encoding", "User-Agent", "Content-Type"})
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """mitmproxy's own options for the upstream side."""
+
+    insecure: bool = False
+    trusted_ca: str | None = None
+    trusted_confdir: str | None = None
+    client_certs: str | None = None
+    minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
+    ciphers: str | None = None
+
+
+@dataclass(slots=True)
+class Lease:
+    """What a request asks of the pool about its connection, and what it got."""
+
+    fresh: bool = False
+    """Ask for a new connection."""
+    reused: bool = False
+    """The connection had served another request before."""
+    peername: tuple[str, int] | None = None
+
+
+_lease: contextvars.ContextVar[Lease | None] = contextvars.ContextVar(
+    "hivemind_lease", default=None
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """A request ready to be sent; headers are end-to-end only."""
+
+    origin: Origin
+    method: str
+    target: str
+    """Path and query, exactly as they go on the wire."""
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+    connect_timeout: float = 5.0
+
+
+@dataclass(slots=True)
+class PoolStatistics:
+    """Counters of one origin since the session was made."""
+
+    opened: int = 0
+    reused: int = 0
+
+
+class PooledConnector(aiohttp.TCPConnector):
+    """aiohttp's connector with fresh connections on request and a bound on idle ones.
+
+    The connector's own limit is off: a second queue behind the admission gate would defeat its order.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(limit=0, limit_per_host=0, keepalive_timeout=KEEPALIVE, **options)
+        self.idle_limit = IDLE_FLOOR
+        self.statistics = PoolStatistics()
+
+    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
+        lease = _lease.get()
+        if lease is not None and lease.fresh:
+            return None
+        connection = await super()._get(key, traces)
+        if lease is not None:
+            lease.reused = connection is not None
+        return connection
+
+    async def connect(
+        self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        connection = await super().connect(req, traces, timeout)
+        lease = _lease.get()
+        if lease is not None:
+            if lease.reused:
+                self.statistics.reused += 1
+            else:
+                self.statistics.opened += 1
+            if connection.transport is not None:
+                lease.peername = connection.transport.get_extra_info("peername")
+        return connection
+
+    def _release(
+        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
+    ) -> None:
+        idle = self._conns.get(key)
+        full = idle is not None and len(idle) >= self.idle_limit
+        super()._release(key, protocol, should_close=should_close or full)
+
+
+@dataclass(slots=True)
+class _Member:
+    session: aiohttp.ClientSession
+    connector: PooledConnector
+    in_flight: int = 0
+    rate: _Rate = field(default_factory=lambda: _Rate())
+
+
+@dataclass(slots=True)
+class _Rate:
+    """Peak requests per second and mean response time, for the number of idle connections to keep."""
+
+    second: int = 0
+    count: int = 0
+    peak: float = 0.0
+    mean: float = 0.0
+
+    def started(self, now: float) -> None:
+        if int(now) != self.second:
+            # The peak fades by 1 % per busy second, so that a past burst is forgotten.
+            self.peak = max(self.peak * 0.99, float(self.count))
+            self.second, self.count = int(now), 0
+        self.count += 1
+
+    def ended(self, duration: float) -> None:
+        self.mean += 0.05 * (duration - self.mean)
+
+
+def idle_connections(peak_qps: float, mean_response_time: float) -> int:
+    """How many idle connections are worth keeping: `peak QPS x mean response time x 1.3` (design D1)."""
+    return max(IDLE_FLOOR, math.ceil(peak_qps * mean_response_time * 1.3))
+
+
+class UpstreamPool:
+    """Sends requests over shared connections.
+
+    Settings may change at any time: new requests use new sessions, running ones end on the old.
+    """
+
+    def __init__(self) -> None:
+        self._tls = TlsSettings()
+        self._local_address: str | None = None
+        self._members: dict[Origin, _Member] = {}
+        self._retired: list[_Member] = []
+
+    async def configure(self, tls: TlsSettings, local_address: str | None) -> None:
+        """Use other TLS settings or another local address from now on."""
+        if (tls, local_address) == (self._tls, self._local_address):
+            return
+        self._tls, self._local_address = tls, local_address
+        self._retired += self._members.values()
+        self._members = {}
+        await self._close_retired()
+
+    async def send(
+        self, request: UpstreamRequest, lease: Lease, now: float
+    ) -> aiohttp.ClientResponse:
+        """Send and return once response headers are there.
+
+        The caller closes or releases the response, then calls `ended`.
+
+        Raises:
+            aiohttp.ClientError, OSError, TimeoutError: as aiohttp does; no redirect, no resend.
+        """
+        member = self._member(request.origin)
+        member.rate.started(now)
+        member.connector.idle_limit = idle_connections(member.rate.peak, member.rate.mean)
+        token = _lease.set(lease)
+        member.in_flight += 1
+        try:
+            return await member.session.request(
+                request.method,
+                _url(request),
+                headers=CIMultiDict(request.headers),
+                data=_payload(request.body),
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_timeout),
+                skip_auto_headers=_AUTOMATIC,
+            )
+        finally:
+            member.in_flight -= 1
+            _lease.reset(token)
+
+    def ended(self, origin: Origin, duration: float) -> None:
+        """Learn how long an answer of this origin took, in seconds."""
+        member = self._members.get(origin)
+        if member is not None:
+            member.rate.ended(duration)
+
+    def statistics(self) -> dict[Origin, PoolStatistics]:
+        return {origin: member.connector.statistics for origin, member in self._members.items()}
+
+    async def close(self) -> None:
+        self._retired += self._members.values()
+        self._members = {}
+        for member in self._retired:
+            await member.session.close()
+        self._retired = []
+
+    async def _close_retired(self) -> None:
+        # Closing a session closes connections in use, so only idle members go; the rest at the next change.
+        still_busy = []
+        for member in self._retired:
+            if member.in_flight or member.connector._acquired:  # noqa: SLF001 - no public count of busy ones
+                still_busy.append(member)
+            else:
+                await member.session.close()
+        self._retired = still_busy
+
+    def _member(self, origin: Origin) -> _Member:
+        member = self._members.get(origin)
+        if member is None:
+            member = self._members[origin] = self._make_member(origin)
+        return member
+
+    def _make_member(self, origin: Origin) -> _Member:
+        context = ssl_context(self._tls, origin.host) if origin.scheme == "https" else False
+        connector = PooledConnector(
+            ssl=context,
+            local_addr=(self._local_address, 0) if self._local_address else None,
+        )
+        session = aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+            requote_redirect_url=False,
+            read_bufsize=READ_BUFFER_BYTES,
+            max_line_size=HEADER_LIMIT_BYTES,
+            max_field_size=HEADER_LIMIT_BYTES,
+        )
+        session._retry_connection = False  # noqa: SLF001 - the only switch for the hidden resend of PUT, DELETE
+        return _Member(session, connector)
+
+
+def ssl_context(settings: TlsSettings, host: str) -> ssl.SSLContext:
+    """A client context that verifies as mitmproxy's options say.
+
+    Raises:
+        ssl.SSLError, OSError: for files that cannot be loaded.
+    """
+    cafile, capath = settings.trusted_ca, settings.trusted_confdir
+    if cafile is None and capath is None:
+        cafile = certifi.where()
+    context = ssl.create_default_context(cafile=cafile, capath=capath)
+    # A private CA without the key-usage extension is refused by the strict flag that Python 3.13 sets and
+    # accepted by mitmproxy and by every other client here.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if settings.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    context.minimum_version = settings.minimum
+    context.maximum_version = settings.maximum
+    if settings.ciphers:
+        context.set_ciphers(settings.ciphers)
+    certificate = _client_certificate(settings.client_certs, host)
+    if certificate is not None:
+        context.load_cert_chain(certificate)
+    return context
+
+
+def _client_certificate(client_certs: str | None, host: str) -> Path | None:
+    """A file serves every host; a folder serves `HOST.pem`, as in mitmproxy."""
+    if not client_certs:
+        return None
+    path = Path(client_certs).expanduser()
+    if path.is_file():
+        return path
+    candidate = path / f"{host}.pem"
+    return candidate if candidate.is_file() else None
+
+
+def _url(request: UpstreamRequest) -> URL:
+    origin = request.origin
+    host = f"[{origin.host}]" if ":" in origin.host else origin.host
+    return URL(f"{origin.scheme}://{host}:{origin.port}{request.target}", encoded=True)
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO | None:
+    if not body:
+        return None
+    return body if len(body) <= LARGE_BODY_BYTES else io.BytesIO(body)

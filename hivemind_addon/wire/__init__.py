@@ -1,0 +1,1 @@
+"""Wire formats: bytes in, meaning out. Standard library only, no I/O."""
