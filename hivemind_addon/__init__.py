@@ -10,7 +10,7 @@ from pathlib import Path
 if __name__.startswith("__mitmproxy_script__"):
     _parent = str(Path(__file__).resolve().parent.parent)
     if _parent not in sys.path:
-        sys.path.append(_parent)
+        sys.path.insert(0, _parent)  # the tree that was named wins over an installed copy
 
     from hivemind_addon.addons.accounting import BudgetAccounting
     from hivemind_addon.addons.admission import Admission

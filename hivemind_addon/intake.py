@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import ipaddress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +33,10 @@ class Caller:
 
     connection: str
     """A name for the client connection, for fairness when nothing better is known."""
-    peer: tuple[str, int] | None
     proxy: Marks | None = None
     own: Marks = NO_MARKS
-    process: Process | None = None
-    process_asked: bool = False
+    process: asyncio.Future[Process | None] | None = None
+    """The local process at the other end of the connection, if it can be looked up."""
 
 
 async def prepare(
@@ -50,12 +49,12 @@ async def prepare(
         call.facts = read_facts(call, headers, body)
     client = from_client_marks(headers, call.facts.session)
     named = (caller.proxy and caller.proxy.agent) or caller.own.agent or client.agent
-    if not named and not caller.process_asked and caller.peer and _is_local(caller.peer[0]):
-        caller.process_asked = True
-        caller.process = await hive.processes.find(caller.peer)
+    process = None
+    if caller.process is not None and not named:
+        process = await asyncio.shield(caller.process)  # others wait for the same look-up
     prompt = hashlib.blake2b(body[:2048], digest_size=3).hexdigest()
     call.identity = identify(
-        caller.proxy, caller.own, client, caller.process, f"{caller.connection}-{prompt}"
+        caller.proxy, caller.own, client, process, f"{caller.connection}-{prompt}"
     )
     call.ask_usage = (
         call.profile.include_usage
@@ -90,10 +89,3 @@ def credential_of(headers: Mapping[str, str], names: tuple[str, ...]) -> str | N
         if value:
             return value
     return None
-
-
-def _is_local(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
-    except ValueError:
-        return False

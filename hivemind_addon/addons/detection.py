@@ -66,6 +66,6 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
 
 async def read_body(flow: http.HTTPFlow, call: Call, body: bytes) -> None:
     """Complete the call once the body is there."""
-    caller = state.callers.get(flow) or Caller(f"conn-{flow.client_conn.id[:8]}", None)
+    caller = state.callers.get(flow) or Caller(f"conn-{flow.client_conn.id[:8]}")
     state.flows[call.request_id] = flow
     await prepare(state.hive(), call, state.lowered(flow.request.headers), body, caller)

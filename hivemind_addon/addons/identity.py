@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import weakref
 
 from mitmproxy import connection, http
@@ -11,10 +13,12 @@ from hivemind_addon.intake import Caller
 from hivemind_addon.policies.identity import (
     PREFIX,
     Marks,
+    Process,
     from_own_headers,
     parse_grammar,
     parse_proxy_authorization,
 )
+from hivemind_addon.runtime import spawn
 
 
 class Identity:
@@ -24,14 +28,18 @@ class Identity:
         self._proxy_marks: weakref.WeakKeyDictionary[connection.Client, Marks] = (
             weakref.WeakKeyDictionary()
         )
-        self._processes: weakref.WeakKeyDictionary[connection.Client, Caller] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._processes: weakref.WeakKeyDictionary[
+            connection.Client, asyncio.Task[Process | None]
+        ] = weakref.WeakKeyDictionary()
+        """One look-up per connection: the process at its other end does not change."""
 
     def http_connect(self, flow: http.HTTPFlow) -> None:
         marks = _proxy_marks(flow)
         if marks is not None:
             self._proxy_marks[flow.client_conn] = marks
+        elif state.hive().profiles.match_host(flow.request.host, flow.request.port) is not None:
+            # Runs while the client shakes hands, so that its first request need not wait.
+            self._process_of(flow.client_conn)
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         client = flow.client_conn
@@ -39,19 +47,26 @@ class Identity:
         own = from_own_headers(state.lowered(flow.request.headers))
         for name in [name for name in flow.request.headers if name.lower().startswith(PREFIX)]:
             flow.request.headers.pop(name, None)
-        first = self._processes.get(client)
-        caller = Caller(
+        state.callers[flow] = Caller(
             connection=f"conn-{client.id[:8]}",
-            peer=(client.peername[0], client.peername[1]),
             proxy=marks,
             own=own,
+            process=None if marks and marks.agent else self._process_of(client),
         )
-        if first is None:
-            self._processes[client] = caller
-        else:
-            # One look-up per connection: the process at its other end does not change.
-            caller.process, caller.process_asked = first.process, first.process_asked
-        state.callers[flow] = caller
+
+    def _process_of(self, client: connection.Client) -> asyncio.Task[Process | None] | None:
+        task = self._processes.get(client)
+        if task is None and _is_loopback(client.peername[0]):
+            find = state.hive().processes.find((client.peername[0], client.peername[1]))
+            task = self._processes[client] = spawn(find, name="find client process")
+        return task
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
+    except ValueError:
+        return False
 
 
 def _proxy_marks(flow: http.HTTPFlow) -> Marks | None:

@@ -27,7 +27,8 @@ def decoder_for(content_encoding: str | None) -> Decoder | None:
             # wbits 47: zlib and gzip framing are both recognised. Raw deflate is not; no provider sends it.
             return zlib.decompressobj(47).decompress
         case "br":
-            return brotli.Decompressor().process
+            decode: Decoder = brotli.Decompressor().process
+            return decode
         case "zstd":
             return zstandard.ZstdDecompressor().decompressobj(read_across_frames=True).decompress
         case _:

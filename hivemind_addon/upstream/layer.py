@@ -379,7 +379,8 @@ class PooledHttpLayer(HttpLayer):
             yield from super().get_connection(event, reuse=reuse)
             return
         del self.command_sources[event]
-        server = Server(address=event.address, tls=event.tls, state=ConnectionState.OPEN)
+        server = Server(address=event.address, tls=event.tls)
+        server.state = ConnectionState.OPEN
         server.timestamp_start = time.time()  # noqa: TID251 - mitmproxy's own field for people
         exchange = Exchange(self, stream, server)
         port = ExchangePort(self.context.fork(), exchange, self.services.max_body_bytes())

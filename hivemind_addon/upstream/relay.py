@@ -101,6 +101,7 @@ class Relay:
     async def _admitted(self) -> bool:
         """Hold a permit, or answer the client that there is none."""
         call = self._call
+        assert call.ticket is not None, "the body was read before the exchange began"
         if call.bucket is None or (call.permit is not None and call.permit.use()):
             call.admitted_at = self._clock.monotonic()
             return True

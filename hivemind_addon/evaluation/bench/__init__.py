@@ -1,0 +1,1 @@
+"""Measures the proxy against bare mitmdump and against no proxy, in one run."""
