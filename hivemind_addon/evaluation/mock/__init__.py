@@ -1,0 +1,1 @@
+"""A mock LLM provider: three dialects, limits, faults from a seed, and an honest count of what it saw."""
