@@ -99,8 +99,14 @@ class Desk:
 
     def admit(self, tickets: list[Ticket]) -> None:
         """Wake those who now hold a permit."""
-        for ticket in tickets:
-            self._waiters[ticket][1].set_result(True)
+        waking = list(tickets)
+        while waking:
+            gate, waiter = self._waiters[waking.pop(0)]
+            if waiter.done():
+                # Cancelled in this turn of the loop, before it could leave the line: the next one goes.
+                waking += gate.release(Outcome.IGNORED)
+            else:
+                waiter.set_result(True)
 
     def resize(self, pattern: str, limit: int) -> list[str]:
         """Set the limit of every bucket whose name matches the glob, now and later.

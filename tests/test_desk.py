@@ -69,6 +69,20 @@ async def test_a_permit_given_in_the_turn_of_a_cancellation_is_not_lost(desk):
     desk.validate()
 
 
+async def test_a_permit_for_a_waiter_cancelled_in_the_same_turn_goes_to_the_next(desk):
+    permit = await desk.acquire(BUCKET, ticket())
+    gone = asyncio.create_task(desk.acquire(BUCKET, ticket()))
+    next_one = asyncio.create_task(desk.acquire(BUCKET, ticket()))
+    # 1. the wait is cancelled, but its task has not run yet; 2. a permit comes back.
+    gone.cancel()
+    permit.release(Outcome.SUCCESS)
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert await next_one
+    assert desk.in_use() == 1
+    desk.validate()
+
+
 async def test_a_lent_permit_returns_by_itself_unless_used(desk):
     permit = await desk.acquire(BUCKET, ticket())
     permit.lend(0.01)

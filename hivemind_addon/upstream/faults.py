@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 
 import aiohttp
@@ -19,9 +20,9 @@ def connect_failed(error: BaseException) -> bool:
 
 def lost_connection(error: BaseException) -> bool:
     """True if an open connection broke before an answer began: a stale keep-alive connection looks so."""
-    return isinstance(
-        error, aiohttp.ServerDisconnectedError | ConnectionError
-    ) and not connect_failed(error)
+    if connect_failed(error):
+        return False
+    return isinstance(error, aiohttp.ServerDisconnectedError) or _is_reset(error)
 
 
 def failure_of(error: BaseException, where: str) -> Failure:
@@ -31,6 +32,7 @@ def failure_of(error: BaseException, where: str) -> Failure:
     return Failure(kind, None, code, f"{where}: {text}", processed=processed)
 
 
+_RESETS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 _NAMES: tuple[tuple[tuple[type[BaseException], ...], FailureClass, str, bool], ...] = (
     # First match wins: aiohttp's classes inherit from each other and from OSError.
     (
@@ -46,12 +48,20 @@ _NAMES: tuple[tuple[tuple[type[BaseException], ...], FailureClass, str, bool], .
     ((aiohttp.ClientPayloadError,), FailureClass.TRANSIENT, "cut", True),
     ((aiohttp.InvalidURL,), FailureClass.TERMINAL, "bad_request", False),
     ((TimeoutError,), FailureClass.TRANSIENT, "timeout", True),
-    ((ConnectionError,), FailureClass.TRANSIENT, "reset", True),
     ((aiohttp.ClientError, OSError), FailureClass.TRANSIENT, "bad_response", True),
 )
 
 
+def _is_reset(error: BaseException) -> bool:
+    """Aiohttp wraps a reset into an error of its own that is no `ConnectionError` but keeps the number."""
+    return isinstance(error, ConnectionError) or (
+        isinstance(error, OSError) and error.errno in _RESETS
+    )
+
+
 def _name(error: BaseException) -> tuple[FailureClass, str, bool]:
+    if _is_reset(error) and not connect_failed(error):
+        return FailureClass.TRANSIENT, "reset", True
     for types, kind, code, processed in _NAMES:
         if isinstance(error, types):
             return kind, code, processed

@@ -235,3 +235,4 @@ def running_mock(*, https: bool = False, **options):
     finally:
         process.terminate()
         process.wait(10)
+        process.stdout.close()

@@ -22,7 +22,8 @@ async def responseheaders(flow):
 
 async def request(flow):
     if "x-kill-after" in flow.request.headers:
-        asyncio.get_running_loop().call_later(float(flow.request.headers["x-kill-after"]), flow.kill)
+        kill = lambda: flow.killable and flow.kill()
+        asyncio.get_running_loop().call_later(float(flow.request.headers["x-kill-after"]), kill)
     if flow.request.path == "/spy":
         from hivemind_addon.upstream.layer import PooledHttpLayer
         from hivemind_addon.addons import state

@@ -1,6 +1,5 @@
 """Streams: nothing is held back, nothing is changed, nobody slows anybody down."""
 
-import asyncio
 import gzip
 import time
 import zlib

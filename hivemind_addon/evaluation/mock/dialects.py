@@ -63,6 +63,7 @@ def answer_words(question: Question, seed: int) -> Iterator[str]:
 
 
 def dumps(tree: object) -> bytes:
+    """Compact JSON."""
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
@@ -118,6 +119,7 @@ def events(question: Question, seed: int) -> Iterator[bytes]:
 
 
 def is_content(event: bytes) -> bool:
+    """Does this event carry generated text?"""
     return (
         b"content_block_delta" in event[:40]
         or b"output_text.delta" in event[:60]
@@ -130,7 +132,7 @@ def _event(name: str, tree: dict[str, Any]) -> bytes:
 
 
 def _anthropic_events(question: Question, seed: int) -> Iterator[bytes]:
-    message = {
+    message: dict[str, Any] = {
         "id": f"msg_{question.digest[:16]}",
         "type": "message",
         "role": "assistant",

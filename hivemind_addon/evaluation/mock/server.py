@@ -60,7 +60,6 @@ class MockProvider:
         self._number = 0
         self._runner: web.AppRunner | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._seen: set[int] = set()
 
     async def __aenter__(self) -> MockProvider:
         await self.start()
@@ -115,7 +114,6 @@ class MockProvider:
         self.record.reset()
         self._limits.clear()
         self._number = 0
-        self._seen.clear()
         return web.json_response({})
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
@@ -130,13 +128,10 @@ class MockProvider:
             self.record.end()
 
     def _count_connection(self, request: web.Request) -> None:
-        # The id of a protocol object may come again after it is gone: it is remembered on the object itself.
-        protocol: Any = request.protocol
-        if not getattr(protocol, "hivemind_seen", False) and id(protocol) not in self._seen:
-            try:
-                protocol.hivemind_seen = True
-            except AttributeError:
-                self._seen.add(id(protocol))
+        # Marked on the transport itself: an id may come again after its object is gone.
+        transport: Any = request.transport
+        if transport is not None and not getattr(transport, "counted_by_mock", False):
+            transport.counted_by_mock = True
             self.record.connections += 1
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -150,7 +145,7 @@ class MockProvider:
             return self._status(request, int(forced), entry)
         if dialect is None:
             return await self._other(request, path, body, entry)
-        question = self._question(request, dialect, body, digest)
+        question = self._question(request, dialect, body)
         if question is None:
             return self._error(400, dialect, entry)
         number, self._number = self._number, self._number + 1
@@ -195,7 +190,7 @@ class MockProvider:
         return entry
 
     def _question(
-        self, request: web.Request, dialect: str, body: bytes, digest: str
+        self, request: web.Request, dialect: str, body: bytes
     ) -> dialects.Question | None:
         try:
             plain = _decoded(body, request.headers.get("Content-Encoding", ""))
