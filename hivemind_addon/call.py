@@ -65,8 +65,6 @@ class Call:
     """Reads the stream that is running, for usage even if the client leaves."""
     prompt_bytes: int = 0
     answer_bytes: int = 0
-    peername: tuple[str, int] | None = None
-    """The upstream address of the last attempt."""
     admitted_at: float | None = None
     first_content_at: float | None = None
     ended: bool = False

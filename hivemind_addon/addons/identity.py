@@ -43,7 +43,9 @@ class Identity:
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         client = flow.client_conn
-        marks = _proxy_marks(flow) or self._proxy_marks.get(client)
+        # Inside a tunnel only CONNECT's credentials are meant for us; a header there is stripped all the same.
+        marks = _proxy_marks(flow)
+        marks = self._proxy_marks.get(client) or marks
         own = from_own_headers(state.lowered(flow.request.headers))
         for name in [name for name in flow.request.headers if name.lower().startswith(PREFIX)]:
             flow.request.headers.pop(name, None)

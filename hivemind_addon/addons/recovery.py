@@ -86,10 +86,7 @@ class RetryReplay:
             clock=hive.clock,
             settings=hive.relay_settings(call),
         )
-        try:
-            await relay.run()
-        finally:
-            exchange.server.peername = call.peername
+        await relay.run()
 
     async def _current_call(self, exchange: Exchange) -> Call:
         """The call as the final request is: other addons may have changed it after our `request` hook."""
@@ -151,6 +148,7 @@ def _upstream_request(
     request, body = exchange.flow.request, exchange.body
     headers: list[tuple[str, str]] = []
     cookies: list[str] = []
+    spelling: dict[str, str] = {}
     for key, value in end_to_end(request.headers.fields):
         name, text = key.decode("latin-1"), value.decode("utf-8", "surrogateescape")
         match name.lower():
@@ -158,8 +156,9 @@ def _upstream_request(
                 continue
             case "cookie":
                 cookies.append(text)  # HTTP/2 may split it (RFC 9113 section 8.2.3)
-            case _:
-                headers.append((name, text))
+            case lowered:
+                # aiohttp keeps repeated headers only if they are spelled alike.
+                headers.append((spelling.setdefault(lowered, name), text))
     if cookies:
         headers.append(("Cookie", "; ".join(cookies)))
     same_host = origin.host == request.host

@@ -103,7 +103,7 @@ class Attempt:
     async def _send_once(self, lease: Lease) -> aiohttp.ClientResponse:
         async with asyncio.timeout(self._settings.first_byte_timeout):
             response = await self._pool.send(self._request, lease, self._clock.monotonic())
-        self._call.peername = lease.peername
+        self._client.reached(lease.peername)
         return response
 
     async def _read(self, response: aiohttp.ClientResponse) -> Answered | Failed:

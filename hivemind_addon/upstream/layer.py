@@ -136,6 +136,10 @@ class Exchange:
         for callback in callbacks:
             callback(reason)
 
+    def reached(self, peername: tuple[str, int] | None) -> None:
+        """Show the real upstream address of the current attempt in the flow."""
+        self.server.peername = peername
+
     async def respond(self, head: ResponseHead, body: bytes) -> bool:
         """Answer with a complete message at once."""
         if has_body(self.flow.request.method, head.status):

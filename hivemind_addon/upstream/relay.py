@@ -31,6 +31,10 @@ BUSY_RETRY_AFTER = 5
 class ClientSide(Protocol):
     """The way back to the client. Methods answer False once nobody waits any more."""
 
+    def reached(self, peername: tuple[str, int] | None) -> None:
+        """The upstream address of the current attempt, for people."""
+        ...
+
     async def respond(self, head: ResponseHead, body: bytes) -> bool: ...
 
     async def start(self, head: ResponseHead) -> bool: ...
