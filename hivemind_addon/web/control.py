@@ -32,7 +32,6 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
-    "Server": "hivemind",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -79,6 +78,7 @@ class ControlServer:
         self._token = token.encode()
         self._host = host
         self._port = port
+        self._version = str(source.snapshot()["version"])
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> int:
@@ -119,7 +119,7 @@ class ControlServer:
             await web.TCPSite(runner, self._host, 0).start()
 
     def _application(self) -> web.Application:
-        app = web.Application(middlewares=[_guard], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[_guard, _check_host], client_max_size=MAX_BODY_BYTES)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/api/status", self._status)
         app.router.add_post("/api/limit", self._limit)
@@ -127,7 +127,7 @@ class ControlServer:
         return app
 
     async def _healthz(self, _request: web.Request) -> web.Response:
-        return web.json_response({"status": "ok", "version": self._source.snapshot()["version"]})
+        return web.json_response({"status": "ok", "version": self._version})
 
     async def _status(self, _request: web.Request) -> web.Response:
         return web.json_response(self._source.snapshot())
@@ -155,10 +155,8 @@ class ControlServer:
 
 @web.middleware
 async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse foreign host names; turn every error into our JSON form."""
+    """Turn every error into our JSON form."""
     try:
-        if not _is_loopback(_host_of(request.headers.get("Host", ""))):
-            raise ApiError(403, "the Host header must name a loopback address", "Host")
         return await handler(request)
     except ApiError as error:
         response = web.json_response({"error": error.body}, status=error.status)
@@ -174,9 +172,18 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     return response
 
 
+@web.middleware
+async def _check_host(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse foreign host names (DNS rebinding), whatever is asked."""
+    if not _is_loopback(_host_of(request.headers.get("Host", ""))):
+        raise ApiError(403, "the Host header must name a loopback address", "Host")
+    return await handler(request)
+
+
 async def _add_headers(_request: web.Request, response: web.StreamResponse) -> None:
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
+    response.headers["Server"] = "hivemind"
 
 
 async def _read_object(request: web.Request, known: set[str]) -> dict[str, object]:
