@@ -1,83 +1,237 @@
-"""`hivemind.yaml`: one frozen `Settings`, every range checked here."""
+"""`hivemind.yaml`: one frozen `Settings`, every range checked here.
+
+A field says its key's kind, default and help once; the reader and `describe_settings` both go by that.
+"""
+
+# ruff: noqa: RUF009 - `setting` makes a field, not a default
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import ipaddress
+import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from hivemind_addon.profiles import ProfileSet, load_profiles
-from hivemind_addon.schema import (
-    Problems,
-    Section,
-    SettingsError,
-    boolean,
-    list_of,
-    number,
-    one_of,
-    read_yaml,
-    text,
-)
+from hivemind_addon import schema
+from hivemind_addon.profiles import ProfileSet, collect_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_HOST = re.compile(r"(?:\*\.)?[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?(?::\d{1,5})?", re.IGNORECASE)
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
 LOG_LEVELS = ("debug", "info", "warning", "error")
+LEAST_BODY_BYTES, MOST_BODY_BYTES = 2**10, 4 * 2**30
+
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
+_NAME = rf"{_LABEL}(?:\.{_LABEL})*"
+_HOST = re.compile(_NAME)
+_LISTED = re.compile(rf"(?:(?:\*\.)?{_NAME}|\[[0-9a-f:.]+\])(?::([0-9]{{1,5}}))?")
+_SIZE = re.compile(r"([0-9]{1,12}) ?([kmg]?)b?")
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
+_USERINFO = re.compile(r"(?<=//)[^/?#]*@")
+
+
+def _host_name(value: str) -> str:
+    if not _HOST.fullmatch(value.lower()) or not value.isascii():
+        raise ValueError
+    return value.lower()
+
+
+def _listed_host(value: object) -> str:
+    match = _LISTED.fullmatch(value.lower()) if isinstance(value, str) and value.isascii() else None
+    if match is None or (match[1] and not 0 < int(match[1]) < 65_536):
+        raise ValueError
+    if "[" in match[0]:
+        ipaddress.IPv6Address(match[0][1 : match[0].index("]")])
+    return match[0]
+
+
+def _base_url(value: object) -> str:
+    """Nothing is mended: urlsplit would drop line breaks, and a stray `?` or `#` would swallow the path."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        raise ValueError
+    if set(value) & set(" ?#@\\"):
+        raise ValueError
+    url = urlsplit(value)
+    host = url.hostname or ""
+    if url.scheme not in ("http", "https") or url.netloc.endswith(":") or url.port == 0:
+        raise ValueError
+    if ":" in host:
+        ipaddress.IPv6Address(host)
+    elif not _HOST.fullmatch(host):
+        raise ValueError
+    return value
+
+
+def _read_base_url(place: schema.Place, value: object) -> str:
+    try:
+        return _base_url(value)
+    except ValueError:
+        # A credential in the URL is one of the errors, and errors are logged.
+        shown = _USERINFO.sub("***@", value) if isinstance(value, str) else value
+        raise place.refuse(shown, _BASE_URL.allowed) from None
+
+
+def _bucket_glob(value: str) -> str:
+    if not value or (value.count("/") < 2 and not set(value) & set("*?[")):
+        raise ValueError
+    return value
+
+
+def _loopback(value: object) -> str:
+    found = isinstance(value, str) and value == "localhost"
+    with contextlib.suppress(ValueError):
+        found = found or (isinstance(value, str) and ipaddress.ip_address(value).is_loopback)
+    if not found:
+        raise ValueError
+    return str(value)
+
+
+def _folder(value: object) -> Path:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ValueError
+    try:
+        return Path(value).expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise ValueError(str(error)) from None
+
+
+def _size(value: object) -> int:
+    plain = isinstance(value, int | str) and not isinstance(value, bool)
+    match = _SIZE.fullmatch(str(value).lower()) if plain and len(str(value)) < 20 else None
+    size = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not LEAST_BODY_BYTES <= size <= MOST_BODY_BYTES:
+        raise ValueError
+    return size
+
+
+def _mapping_of[T](names: schema.Kind[str], values: schema.Kind[T]) -> schema.Kind[Mapping[str, T]]:
+    """A mapping with keys of the user's own, in the order of the file."""
+
+    def pair(place: schema.Place, found: tuple[str, object]) -> tuple[str, T]:
+        return names.read(place, found[0]), values.read(place, found[1])
+
+    def read(place: schema.Place, value: object) -> Mapping[str, T]:
+        if not isinstance(value, dict):
+            raise place.refuse(value, f"a mapping from {names.allowed} to {values.allowed}")
+        result: dict[str, T] = {}
+        for name, each in schema.read_all(
+            pair, [(place.child(key), (key, value[key])) for key in value]
+        ):
+            if name in result:
+                raise place.child(name).complain("got this key twice, allowed: once")
+            result[name] = each
+        return MappingProxyType(result)
+
+    return schema.Kind(values.allowed, read)
+
+
+_HOST_NAME = schema.checked("a host name without scheme and port", _host_name)
+_BASE_URL = schema.Kind("an http or https URL of host, optional port and path only", _read_base_url)
+_GLOB = schema.checked("a glob on PROVIDER/OWNER/FAMILY", _bucket_glob)
+_LOOPBACK = schema.checked("a loopback address: 127.0.0.1, ::1 or localhost", _loopback)
+_CALLS = schema.whole(1, 10_000)
+_NONE: Mapping[str, Any] = MappingProxyType({})
+_OWN_KEYS = {"upstreams": "HOST", "buckets": "GLOB"}
+"""What stands for the keys that the user chooses, in `describe_settings`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
     """How failed attempts are repeated. Delays in seconds."""
 
-    max_retries: int = 6
-    base: float = 0.5
-    max_delay: float = 30.0
-    write_retries: int = 3
-    prelude_hold: float | None = None
+    max_retries: int = schema.setting(6, schema.whole(0, 100), "repeats that count, per call")
+    base: float = schema.setting(0.5, schema.number(0.01, 60), "first delay in seconds; it doubles")
+    max_delay: float = schema.setting(
+        30.0, schema.number(0.01, 600), "longest own delay; a provider's Retry-After may be longer"
+    )
+    write_retries: int = schema.setting(
+        3, schema.whole(0, 100), "repeats of a write that was surely not processed"
+    )
+    prelude_hold: float | None = schema.setting(
+        None,
+        schema.number(0, 60),
+        "seconds for which a stream's beginning is held so that it can be repeated",
+        "the profile's (2)",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionSettings:
     """How many calls are in flight, and how long one waits (seconds)."""
 
-    max_concurrency: int | None = None
-    max_wait: float | None = None
-    buckets: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    max_concurrency: int | None = schema.setting(
+        None, _CALLS, "calls in flight per bucket", "the profile's"
+    )
+    max_wait: float | None = schema.setting(
+        None,
+        schema.number(0.1, 86_400),
+        "longest wait in seconds for a permit and between attempts",
+        "the client's patience",
+    )
+    buckets: Mapping[str, int] = schema.setting(
+        _NONE, _mapping_of(_GLOB, _CALLS), "calls in flight in buckets whose name matches"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ControlSettings:
     """The control port."""
 
-    enabled: bool = True
-    host: str = "127.0.0.1"
-    port: int = 8089
+    enabled: bool = schema.setting(default=True, kind=schema.BOOLEAN, help="serve the control port")
+    host: str = schema.setting("127.0.0.1", _LOOPBACK, "where it listens")
+    port: int = schema.setting(8089, schema.whole(0, 65_535), "0 takes a free one")
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """HiveMind's own log lines."""
+
+    level: str = schema.setting(
+        "info", schema.one_of(LOG_LEVELS), "least level of HiveMind's own log lines"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that the user may set in the file."""
 
-    upstreams: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    generic_hosts: tuple[str, ...] = ()
-    retry: RetrySettings = field(default_factory=RetrySettings)
-    admission: AdmissionSettings = field(default_factory=AdmissionSettings)
-    control: ControlSettings = field(default_factory=ControlSettings)
-    profiles: Path | None = None
-    max_body: int = 128 * 2**20
-    log_level: str = "info"
+    upstreams: Mapping[str, str] = schema.setting(
+        _NONE,
+        _mapping_of(_HOST_NAME, _BASE_URL),
+        "send the calls for a host to another base URL",
+    )
+    generic_hosts: tuple[str, ...] = schema.setting(
+        (),
+        schema.list_of(schema.checked("HOST or *.DOMAIN, with or without :PORT", _listed_host)),
+        "further LLM hosts; their dialect is found by path",
+    )
+    retry: RetrySettings = schema.setting(RetrySettings(), schema.group(RetrySettings))
+    admission: AdmissionSettings = schema.setting(
+        AdmissionSettings(), schema.group(AdmissionSettings)
+    )
+    profiles: Path | None = schema.setting(
+        None,
+        schema.checked("a folder that exists", _folder),
+        "folder of profiles that add to the built-in ones or replace them; relative to the file",
+    )
+    control: ControlSettings = schema.setting(ControlSettings(), schema.group(ControlSettings))
+    max_body: int = schema.setting(
+        128 * 2**20,
+        schema.checked("a size from 1k to 4g, such as 128m", _size),
+        "largest request body in bytes that is collected for sending",
+        "128m",
+    )
+    log: LogSettings = schema.setting(LogSettings(), schema.group(LogSettings))
 
 
-@dataclass(frozen=True, slots=True)
-class SettingDoc:
-    """One line of the documentation of the file; a test holds it against README and code."""
+class SettingDoc(NamedTuple):
+    """One key of the file, for the documentation."""
 
     key: str
     allowed: str
@@ -85,200 +239,86 @@ class SettingDoc:
     help: str
 
 
-DOCS = (
-    SettingDoc(
-        "upstreams.HOST",
-        "http or https URL",
-        "none",
-        "send the calls for a host to another base URL",
-    ),
-    SettingDoc(
-        "generic_hosts",
-        "list of HOST, *.DOMAIN, each also with :PORT",
-        "[]",
-        "further LLM hosts; their dialect is found by path",
-    ),
-    SettingDoc("retry.max_retries", "0 to 100", "6", "repeats that count, per call"),
-    SettingDoc("retry.base", "0.01 to 60 s", "0.5", "first delay; it doubles"),
-    SettingDoc(
-        "retry.max_delay",
-        "0.01 to 600 s",
-        "30",
-        "longest own delay; a provider's Retry-After may be longer",
-    ),
-    SettingDoc(
-        "retry.write_retries",
-        "0 to 100",
-        "3",
-        "repeats of a write that was surely not processed",
-    ),
-    SettingDoc(
-        "retry.prelude_hold",
-        "0 to 60 s",
-        "the profile's (2)",
-        "how long a stream's beginning is held so that it can be repeated",
-    ),
-    SettingDoc(
-        "admission.max_concurrency",
-        "1 to 10000",
-        "the profile's",
-        "calls in flight per bucket",
-    ),
-    SettingDoc(
-        "admission.max_wait",
-        "0.1 to 86400 s",
-        "the client's patience",
-        "longest wait for a permit and between attempts",
-    ),
-    SettingDoc(
-        "admission.buckets.GLOB",
-        "1 to 10000",
-        "none",
-        "limit for buckets whose PROVIDER/OWNER/FAMILY matches",
-    ),
-    SettingDoc("profiles", "folder", "none", "profiles that add to or replace the built-in ones"),
-    SettingDoc("control.enabled", "true or false", "true", "serve the control port"),
-    SettingDoc("control.host", "loopback address", "127.0.0.1", "where"),
-    SettingDoc("control.port", "0 to 65535", "8089", "0 takes a free one"),
-    SettingDoc(
-        "max_body", "1k to 4g", "128m", "largest request body that is collected for sending"
-    ),
-    SettingDoc("log_level", ", ".join(LOG_LEVELS), "info", "HiveMind's own log lines"),
-)
+def describe_settings() -> list[SettingDoc]:
+    """Every key of the file, in its order, with what is allowed, the default and a help line."""
+    return _describe(Settings, "")
 
 
-def load_all(path: Path | None) -> tuple[Settings, ProfileSet]:
-    """Settings and profiles; without a file, defaults.
+def load_settings(path: Path | None) -> Settings:
+    """Read the file; None is defaults.
 
     Raises:
         SettingsError: one line per error, naming file, key, value and what is allowed.
     """
-    settings = load_settings(path)
-    listed = tuple(host for host in settings.upstreams)
-    profiles = load_profiles(settings.profiles)
-    # A host that is sent elsewhere is an LLM host, known to a profile or not.
-    unknown = tuple(host for host in listed if profiles.match_host(host) is None)
-    return settings, profiles.with_hosts((*settings.generic_hosts, *unknown))
-
-
-def load_settings(path: Path | None) -> Settings:
-    """Read the file.
-
-    Raises:
-        SettingsError: as `load_all`.
-    """
-    if path is None:
-        return Settings()
-    problems = Problems(str(path))
-    top = Section(read_yaml(path), "", problems)
-    folder = top.take("profiles", text, "")
-    settings = Settings(
-        upstreams=_upstreams(top.section("upstreams")),
-        generic_hosts=top.take("generic_hosts", list_of(_host), ()),
-        retry=_retry(top.section("retry")),
-        admission=_admission(top.section("admission")),
-        control=_control(top.section("control")),
-        profiles=(path.parent / Path(folder).expanduser()) if folder else None,
-        max_body=top.take("max_body", _size, 128 * 2**20),
-        log_level=top.take("log_level", one_of(LOG_LEVELS), "info"),
-    )
-    if settings.profiles is not None and not settings.profiles.is_dir():
-        top.bad("profiles", folder, "a folder that exists")
-    top.close()
+    problems = schema.Problems()
+    settings = _collect(path, problems)
     problems.raise_if_any()
     return settings
 
 
-def _retry(section: Section) -> RetrySettings:
-    result = RetrySettings(
-        section.take("max_retries", number(0, 100, whole=True), 6),
-        section.take("base", number(0.01, 60), 0.5),
-        section.take("max_delay", number(0.01, 600), 30.0),
-        section.take("write_retries", number(0, 100, whole=True), 3),
-        section.take("prelude_hold", number(0, 60), None),
+def load_all(path: Path | None) -> tuple[Settings, ProfileSet]:
+    """Settings and profiles, the latter with the hosts that the former list; None is defaults.
+
+    Raises:
+        SettingsError: with the errors of all files, as `load_settings`.
+    """
+    problems = schema.Problems()
+    settings = _collect(path, problems)
+    profiles = collect_profiles(settings.profiles, problems)
+    # A host that is sent elsewhere is an LLM host, known to a profile or not.
+    unknown = [host for host in settings.upstreams if profiles.match_host(host) is None]
+    listed = (*settings.generic_hosts, *unknown)
+    if listed and profiles.listing is None and not problems.lines:
+        allowed = "hosts that a profile knows, since none has listed_hosts: true"
+        schema.Place(problems, str(path), "generic_hosts").refuse(listed[0], allowed)
+    problems.raise_if_any()
+    return settings, profiles.with_hosts(listed)
+
+
+def _collect(path: Path | None, problems: schema.Problems) -> Settings:
+    """What can be used of the file; the rest is among the problems."""
+    if path is None:
+        return Settings()
+    found = Settings()
+
+    def build(top: schema.Section) -> None:
+        nonlocal found
+        found = top.fill(Settings)
+        if found.profiles is not None:
+            folder: Path | None = path.parent / found.profiles
+            if not os.path.isdir(str(folder)):
+                top.place.child("profiles").refuse(str(found.profiles), "a folder that exists")
+                folder = None
+            found = dataclasses.replace(found, profiles=folder)
+
+    with contextlib.suppress(schema.Refused):
+        schema.read_file(path, problems, build)
+    return found
+
+
+def _describe(cls: type[Any], prefix: str) -> list[SettingDoc]:
+    docs = []
+    for each in dataclasses.fields(cls):
+        name, about = prefix + each.name, each.metadata
+        if dataclasses.is_dataclass(each.default):
+            docs += _describe(type(each.default), f"{name}.")
+            continue
+        if each.name in _OWN_KEYS:
+            name = f"{name}.{_OWN_KEYS[each.name]}"
+        docs.append(SettingDoc(name, about["kind"].allowed, _default(each), about["help"]))
+    return docs
+
+
+def _default(each: dataclasses.Field[Any]) -> str:
+    if each.metadata["unset"]:
+        return str(each.metadata["unset"])
+    if isinstance(each.default, bool):
+        return str(each.default).lower()
+    empty = each.default is None or each.default in (_NONE, ())
+    return (
+        "none"
+        if empty
+        else f"{each.default:g}"
+        if isinstance(each.default, float)
+        else str(each.default)
     )
-    section.close()
-    return result
-
-
-def _admission(section: Section) -> AdmissionSettings:
-    limit = number(1, 10_000, whole=True)
-    buckets = section.section("buckets")
-    result = AdmissionSettings(
-        section.take("max_concurrency", limit, None),
-        section.take("max_wait", number(0.1, 86_400), None),
-        MappingProxyType(
-            {str(name): limit(buckets, str(name), value) for name, value in buckets.items()}
-        ),
-    )
-    section.close()
-    return result
-
-
-def _control(section: Section) -> ControlSettings:
-    result = ControlSettings(
-        section.take("enabled", boolean, default=True),
-        section.take("host", _loopback, "127.0.0.1"),
-        section.take("port", number(0, 65_535, whole=True), 8089),
-    )
-    section.close()
-    return result
-
-
-def _upstreams(section: Section) -> Mapping[str, str]:
-    found = {}
-    for host, base in section.items():
-        name = str(host)
-        if not isinstance(host, str) or not _HOST.fullmatch(host) or "*" in host or ":" in host:
-            section.bad(name, host, "a host name as key, without scheme or port")
-        elif _is_base_url(base):
-            found[host.lower()] = str(base)
-        else:
-            section.bad(
-                name, base, "an http or https URL with host, optional port and path, nothing else"
-            )
-    return MappingProxyType(found)
-
-
-def _is_base_url(value: object) -> bool:
-    if not isinstance(value, str):
-        return False
-    try:
-        url = urlsplit(value)
-        port_fits = url.port is None or url.port > 0
-    except ValueError:
-        return False
-    plain = not (url.query or url.fragment or "@" in url.netloc)
-    return url.scheme in ("http", "https") and bool(url.hostname) and port_fits and plain
-
-
-def _host(section: Section, name: str, value: object) -> str:
-    if not isinstance(value, str) or not _HOST.fullmatch(value):
-        section.bad(name, value, "HOST or *.DOMAIN, each also with :PORT")
-        return ""
-    return value.lower()
-
-
-def _loopback(section: Section, name: str, value: object) -> str:
-    try:
-        if isinstance(value, str) and (
-            value == "localhost" or ipaddress.ip_address(value).is_loopback
-        ):
-            return value
-    except ValueError:
-        pass
-    section.bad(name, value, "a loopback address: 127.0.0.1, ::1 or localhost")
-    return "127.0.0.1"
-
-
-def _size(section: Section, name: str, value: object) -> int:
-    match = _SIZE.fullmatch(str(value)) if isinstance(value, int | str) else None
-    if match is not None and not isinstance(value, bool):
-        size = int(match[1]) * _UNITS[match[2].lower()]
-        if 2**10 <= size <= 4 * 2**30:
-            return size
-    section.bad(name, value, "a size from 1k to 4g, such as 128m")
-    return 2**10
-
-
-__all__ = ["DOCS", "Settings", "SettingsError", "load_all", "load_settings"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -25,6 +25,12 @@ _Head = msgspec.defstruct("_Head", [(name, object, None) for name in REQUEST_FIE
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Head)
 
 NO_MARKS = Marks()
+
+
+class SupportsGet(Protocol):
+    """Headers that are asked by lower-cased name."""
+
+    def get(self, name: str, /) -> str | None: ...
 
 
 @dataclass(slots=True)
@@ -82,10 +88,10 @@ def read_facts(call: Call, headers: Mapping[str, str], body: bytes) -> RequestFa
     return call.dialect.read_request(fields)
 
 
-def credential_of(headers: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    """The credential as sent, from the first of the profile's header names that is there."""
+def credential_of(headers: SupportsGet, names: tuple[str, ...]) -> str | None:
+    """The credential as sent, from the first of the profile's header names (lower case) that is there."""
     for name in names:
-        value = headers.get(name.lower())
+        value = headers.get(name)
         if value:
             return value
     return None

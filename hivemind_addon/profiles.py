@@ -1,32 +1,28 @@
-"""Provider profiles: which hosts, which dialect, which paths, which limits (`profiles/*.yaml`)."""
+"""Provider profiles: which hosts, which dialect on which path, which limits (`profiles/*.yaml`)."""
+# ruff: noqa: RUF009 - `setting` makes a field, not a default
 
 from __future__ import annotations
 
-import functools
 import re
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
+from hivemind_addon import schema
 from hivemind_addon.model import Operation
-from hivemind_addon.schema import (
-    Problems,
-    Section,
-    SettingsError,
-    boolean,
-    list_of,
-    number,
-    one_of,
-    read_yaml,
-    text,
-)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 DIALECTS = ("anthropic", "openai-chat", "openai-responses", "generic")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-GATED = (Operation.GENERATION, Operation.EMBEDDINGS, Operation.TOKEN_COUNT)
-GENERIC = "generic"
-_DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)$")
+_DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)\Z", re.ASCII)
 """A trailing snapshot date of a model name: all snapshots share one limit."""
+_NEVER = re.compile(r"(?!)")
+_MOST_CACHED, _LONGEST_CACHED = 4096, 256
+"""Bounds of the caches: entries, and characters of a path (an id in a path is short)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class PathRule:
-    """First match wins. `path` is matched against the path without its query."""
+    """First match wins. `path` is searched in the path without its query."""
 
     path: re.Pattern[str]
     methods: frozenset[str]
@@ -47,138 +43,257 @@ class PathRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Timeouts:
-    """Seconds; None is no limit. Long thinking is minutes of silence and must not be cut."""
+class HostRule:
+    """A host of a provider; with `path`, only what is below it is the provider's API."""
 
-    connect: float = 5.0
-    first_byte: float | None = 900.0
-    idle: float | None = 900.0
-    total: float | None = None
+    host: re.Pattern[str]
+    """Anchored at both ends; for lower-cased host names without port and final dot."""
+    path: re.Pattern[str] | None = None
+
+
+def _regex(flags: re.RegexFlag, form: str = "{}") -> schema.Kind[re.Pattern[str]]:
+    def parse(value: object) -> re.Pattern[str]:
+        if not isinstance(value, str) or not value:
+            raise ValueError
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # what Python only warns of is a mistake too
+                re.compile(value, flags)
+                return re.compile(form.format(value), flags)
+        except (re.error, Warning, RecursionError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+
+    return schema.checked("a regular expression", parse)
+
+
+def _word(pattern: str, allowed: str) -> schema.Kind[str]:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError
+        return value
+
+    return schema.checked(allowed, parse)
+
+
+def _set_of[T](item: schema.Kind[T]) -> schema.Kind[frozenset[T]]:
+    items = schema.list_of(item)
+    return schema.Kind(items.allowed, lambda place, value: frozenset(items.read(place, value)))
+
+
+def _host_rule(place: schema.Place, value: object) -> HostRule:
+    def from_section(section: schema.Section) -> HostRule:
+        host = section.take("host", _HOST, _NEVER, required=True)
+        return HostRule(host, section.take("path", _PATH, _NEVER, required=True))
+
+    if isinstance(value, dict):
+        return schema.section_of(from_section).read(place, value)
+    return HostRule(_HOST.read(place, value))
+
+
+def _path_rule(section: schema.Section) -> PathRule:
+    return PathRule(
+        section.take("path", _PATH, _NEVER, required=True),
+        section.take("methods", _set_of(schema.one_of(METHODS)), frozenset({"POST"})),
+        Route(
+            Operation(
+                section.take("operation", schema.one_of(_OPERATIONS), "other", required=True)
+            ),
+            section.take("dialect", schema.one_of(DIALECTS), "generic", required=True),
+        ),
+    )
+
+
+def _family(section: schema.Section) -> tuple[re.Pattern[str], str]:
+    match = section.take("match", _regex(re.IGNORECASE), _NEVER, required=True)
+    return match, section.take("family", _NAME, "", required=True)
+
+
+_OPERATIONS = [operation.value for operation in Operation]
+_PATH = _regex(re.ASCII)
+# Host names are ASCII; without the flag, IGNORECASE would take a dotless i for an i.
+_HOST = _regex(re.ASCII | re.IGNORECASE, r"\A(?:{})\Z")
+_LIMIT, _RATE, _SECONDS = schema.whole(1, 10_000), schema.whole(1, 10**10), schema.number(1, 86_400)
+_STATUSES = _set_of(schema.whole(400, 599))
+_NAME = _word(
+    r"[a-z0-9][a-z0-9._-]{0,63}", "a name of lower-case letters, digits, '.', '_' and '-'"
+)
+_HEADER = _word(r"[a-z0-9-]{1,100}", "a header name in lower case")
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """Calls in flight per bucket before anything was learned, by lane."""
+
+    generation: int = schema.setting(4, _LIMIT)
+    embeddings: int = schema.setting(16, _LIMIT)
+    token_count: int = schema.setting(16, _LIMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seeds for the rate limiter until the provider's own headers come; per minute."""
+    """Seeds for the rate limiter until the provider's own headers come; per minute, None is unknown."""
 
-    rpm: int | None = None
-    input_tpm: int | None = None
-    output_tpm: int | None = None
+    rpm: int | None = schema.setting(None, _RATE)
+    input_tpm: int | None = schema.setting(None, _RATE)
+    output_tpm: int | None = schema.setting(None, _RATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Names of response headers: beginnings of those that tell limits, and the one with the request's id."""
+
+    limits: tuple[str, ...] = schema.setting((), schema.list_of(_HEADER))
+    request_id: str = schema.setting("x-request-id", _HEADER)
 
 
 @dataclass(frozen=True, slots=True)
 class Aimd:
-    """Settings of the adaptive concurrency limit."""
+    """The adaptive concurrency limit: range, step up, factor down, seconds to the first token."""
 
-    minimum: int = 1
-    maximum: int = 64
-    increase: float = 1.0
-    decrease: float = 0.7
-    target_ttft: float = 10.0
+    min: int = schema.setting(1, _LIMIT)
+    max: int = schema.setting(64, _LIMIT)
+    increase: float = schema.setting(1.0, schema.number(0.01, 100))
+    decrease: float = schema.setting(0.7, schema.number(0.1, 0.99))
+    target_ttft: float = schema.setting(10.0, schema.number(0.01, 600))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds; a `total` of None is no limit. Long thinking is minutes of silence and must not be cut."""
+
+    connect: float = schema.setting(5.0, schema.number(0.1, 600))
+    first_byte: float = schema.setting(900.0, _SECONDS)
+    idle: float = schema.setting(900.0, _SECONDS)
+    total: float | None = schema.setting(None, _SECONDS)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """One provider."""
+    """One provider. Compared by identity: there is one of each name."""
 
-    name: str
-    hosts: tuple[re.Pattern[str], ...]
-    dialect: str = GENERIC
-    rules: tuple[PathRule, ...] = ()
-    concurrency: tuple[tuple[Operation, int], ...] = ()
-    retryable: frozenset[int] = frozenset()
-    auth_headers: tuple[str, ...] = ("authorization",)
-    limit_headers: tuple[str, ...] = ()
-    request_id_header: str = "x-request-id"
-    include_usage: bool = False
-    families: tuple[tuple[re.Pattern[str], str], ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    aimd: Aimd = field(default_factory=Aimd)
-    timeouts: Timeouts = field(default_factory=Timeouts)
-    prelude_hold: float = 2.0
+    name: str = schema.setting("", _NAME)
+    hosts: tuple[HostRule, ...] = schema.setting(
+        (), schema.list_of(schema.Kind(_HOST.allowed, _host_rule))
+    )
+    listed_hosts: bool = schema.setting(default=False, kind=schema.BOOLEAN)
+    """Does it serve the hosts that the user lists in the settings?"""
+    dialect: str = schema.setting("generic", schema.one_of(DIALECTS))
+    """For paths that no rule matches."""
+    paths: tuple[PathRule, ...] = schema.setting((), schema.list_of(schema.section_of(_path_rule)))
+    concurrency: Concurrency = schema.setting(Concurrency(), schema.group(Concurrency))
+    limits: Limits = schema.setting(Limits(), schema.group(Limits))
+    headers: Headers = schema.setting(Headers(), schema.group(Headers))
+    retryable: frozenset[int] = schema.setting(frozenset(), _STATUSES)
+    overload: frozenset[int] = schema.setting(frozenset(), _STATUSES)
+    """Statuses that mean that the provider has no capacity, whoever asks; a part of `retryable`."""
+    auth_headers: tuple[str, ...] = schema.setting(("authorization",), schema.list_of(_HEADER))
+    """Names of the headers that carry the credential, in the order in which they count."""
+    include_usage: bool = schema.setting(default=False, kind=schema.BOOLEAN)
+    """Ask for usage in streams that would report none."""
+    model_families: tuple[tuple[re.Pattern[str], str], ...] = schema.setting(
+        (), schema.list_of(schema.section_of(_family))
+    )
+    aimd: Aimd = schema.setting(Aimd(), schema.group(Aimd))
+    timeouts: Timeouts = schema.setting(Timeouts(), schema.group(Timeouts))
+    prelude_hold: float = schema.setting(2.0, schema.number(0, 60))
+    _routes: dict[tuple[str, str, str | None], Route] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
-    def route(self, method: str, path: str) -> Route:
-        """What `method` on `path` (without query) does."""
-        return _route(self, method.upper(), path)
+    def route(self, method: str, path: str, host: str | None = None) -> Route:
+        """What `method` on `path` does; a query is ignored.
+
+        Args:
+            method: HTTP method in any case.
+            path: path of the request, with or without query.
+            host: if given, a path outside the part of this host that is the provider's API is OTHER.
+        """
+        key = (method, path.partition("?")[0], host)
+        route = self._routes.get(key)
+        if route is None:
+            route = self._route(*key)
+            if len(key[1]) <= _LONGEST_CACHED:
+                _remember(self._routes, key, route)
+        return route
+
+    def _route(self, method: str, path: str, host: str | None) -> Route:
+        method = method.upper()
+        if host is None or self._is_api(_plain_host(host), path):
+            for rule in self.paths:
+                if method in rule.methods and rule.path.search(path):
+                    return rule.route
+        return Route(Operation.OTHER, self.dialect)
+
+    def _is_api(self, host: str, path: str) -> bool:
+        parts = [rule.path for rule in self.hosts if rule.host.match(host)]
+        return not parts or any(part is None or part.match(path) for part in parts)
 
     def family(self, model: str | None) -> str:
-        """The name under which this model's limit is shared."""
-        if not model:
-            return "unknown"
-        for pattern, name in self.families:
-            if pattern.search(model):
-                return name
-        return _DATE.sub("", model)[:64]
+        """The name under which this model's limit is shared; fit for logs and at most 64 characters."""
+        name = "".join(char if char.isprintable() else "_" for char in (model or "")[:256]).strip()
+        for pattern, family in self.model_families:
+            if pattern.search(name):
+                return family
+        return _DATE.sub("", name)[:64] or "unknown"
 
     def concurrency_of(self, operation: Operation) -> int:
-        """Calls in flight per bucket before anything was learned."""
-        return dict(self.concurrency).get(operation, 4)
-
-
-@functools.lru_cache(maxsize=4096)
-def _route(profile: Profile, method: str, path: str) -> Route:
-    for rule in profile.rules:
-        if method in rule.methods and rule.path.search(path):
-            return rule.route
-    return Route(Operation.OTHER, profile.dialect)
+        """Calls in flight per bucket before anything was learned; OTHER has no lane and counts as generation."""
+        return int(getattr(self.concurrency, operation.value, self.concurrency.generation))
 
 
 class ProfileSet:
-    """All profiles, asked by host."""
+    """All profiles by name, asked by host. Earlier ones win; hosts that the user lists come last."""
 
-    def __init__(self, profiles: dict[str, Profile], generic_hosts: tuple[str, ...] = ()) -> None:
-        self.profiles = profiles
-        self._generic = tuple(_host_pattern(host) for host in generic_hosts)
+    def __init__(self, profiles: Iterable[Profile], listed: tuple[str, ...] = ()) -> None:
+        self.profiles: Mapping[str, Profile] = MappingProxyType({p.name: p for p in profiles})
+        self.listing = next((p for p in self.profiles.values() if p.listed_hosts), None)
+        """The profile that serves listed hosts."""
+        self._listed = tuple(map(_listed_pattern, listed))
         self._cache: dict[tuple[str, int | None], Profile | None] = {}
 
     def get(self, name: str) -> Profile:
-        """The profile of this name.
-
-        Raises:
-            KeyError: if there is none.
-        """
+        """The profile of this name; KeyError if there is none."""
         return self.profiles[name]
 
-    def with_hosts(self, generic_hosts: tuple[str, ...]) -> ProfileSet:
-        """The same profiles, with these hosts (`HOST`, `*.DOMAIN`, each with or without `:PORT`) as generic."""
-        return ProfileSet(self.profiles, generic_hosts)
+    def with_hosts(self, listed: tuple[str, ...]) -> ProfileSet:
+        """The same profiles, serving also these hosts: `HOST`, `*.DOMAIN`, each with or without `:PORT`."""
+        return ProfileSet(self.profiles.values(), listed)
 
     def match_host(self, host: str, port: int | None = None) -> Profile | None:
         """The profile that serves a host, or None: then it is no LLM host and is not touched."""
         key = (host, port)
-        if key not in self._cache:
-            if len(self._cache) > 4096:
-                self._cache.clear()
-            self._cache[key] = self._match(host.lower().rstrip("."), port)
-        return self._cache[key]
+        try:
+            return self._cache[key]
+        except KeyError:
+            profile = self._match(_plain_host(host), port)
+            _remember(self._cache, key, profile)
+            return profile
 
     def _match(self, host: str, port: int | None) -> Profile | None:
         for profile in self.profiles.values():
-            if any(pattern.fullmatch(host) for pattern in profile.hosts):
+            if any(rule.host.match(host) for rule in profile.hosts):
                 return profile
-        if any(
-            pattern.fullmatch(host) or pattern.fullmatch(f"{host}:{port}")
-            for pattern in self._generic
-        ):
-            return self.profiles.get(GENERIC)
-        return None
+        found = any(p.fullmatch(host) or p.fullmatch(f"{host}:{port}") for p in self._listed)
+        return self.listing if found else None
 
 
 def load_profiles(folder: Path | None = None) -> ProfileSet:
-    """The built-in profiles, with those of the user's folder added or in their place (by `name`).
+    """The built-in profiles, with those of the user's folder before or, by name, instead of them.
 
     Raises:
-        SettingsError: naming file, key, value and what is allowed.
+        SettingsError: one line per error, naming file, key, value and what is allowed.
     """
-    profiles: dict[str, Profile] = {}
-    for place in (built_in_folder(), folder):
-        if place is None:
-            continue
-        if not place.is_dir():
-            raise SettingsError(f"{place}: no such folder (profiles)")
-        for path in sorted(place.glob("*.y*ml")):
-            profile = read_profile(path)
-            profiles[profile.name] = profile
-    return ProfileSet(profiles)
+    problems = schema.Problems()
+    profiles = collect_profiles(folder, problems)
+    problems.raise_if_any()
+    return profiles
+
+
+def collect_profiles(folder: Path | None, problems: schema.Problems) -> ProfileSet:
+    """The same, with the errors left in `problems`; profiles that have some are not in the answer."""
+    own = {} if folder is None else _read_folder(folder, problems)
+    built_in = _read_folder(built_in_folder(), problems)
+    return ProfileSet([*own.values(), *(p for p in built_in.values() if p.name not in own)])
 
 
 def built_in_folder() -> Path:
@@ -188,91 +303,53 @@ def built_in_folder() -> Path:
     return packaged if packaged.is_dir() else here.parent / "profiles"
 
 
-def read_profile(path: Path) -> Profile:
-    """Read one profile file.
+def _read_folder(folder: Path, problems: schema.Problems) -> dict[str, Profile]:
+    try:
+        paths = sorted(p for p in folder.iterdir() if p.suffix in (".yaml", ".yml"))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        schema.Place(problems, str(folder)).complain(f"profiles cannot be read: {reason}")
+        return {}
+    found: dict[str, Profile] = {}
+    for path in paths:
+        try:
+            profile = schema.read_file(path, problems, _profile)
+        except schema.Refused:
+            continue
+        if profile.name in found:
+            allowed = "a name that no other file of the folder has"
+            schema.Place(problems, str(path), "name").refuse(profile.name, allowed)
+        found[profile.name] = profile
+    return found
 
-    Raises:
-        SettingsError: as `load_profiles`.
-    """
-    problems = Problems(path.name)
-    top = Section(read_yaml(path), "", problems)
-    defaults = Profile("", ())
-    top.require("name")
-    times = top.section("timeouts")
-    limits, aimd, lanes = top.section("limits"), top.section("aimd"), top.section("concurrency")
-    seconds, count = number(0.001, 86_400), number(1, 10_000_000_000, whole=True)
-    profile = Profile(
-        name=top.take("name", text, ""),
-        hosts=top.take("hosts", list_of(_regex), ()),
-        dialect=top.take("dialect", one_of(DIALECTS), GENERIC),
-        rules=tuple(rule for section in top.sections("paths") if (rule := _path_rule(section))),
-        concurrency=tuple(
-            (op, lanes.take(op.value, number(1, 10_000, whole=True), 4)) for op in GATED
-        ),
-        retryable=frozenset(top.take("retryable", list_of(number(400, 599, whole=True)), ())),
-        auth_headers=top.take("auth_headers", list_of(text), defaults.auth_headers),
-        limit_headers=top.take("limit_headers", list_of(text), ()),
-        request_id_header=top.take("request_id_header", text, defaults.request_id_header),
-        include_usage=top.take("include_usage", boolean, default=False),
-        families=tuple(_family(section) for section in top.sections("model_families")),
-        limits=Limits(
-            limits.take("rpm", count, None),
-            limits.take("input_tpm", count, None),
-            limits.take("output_tpm", count, None),
-        ),
-        aimd=Aimd(
-            aimd.take("minimum", number(1, 10_000, whole=True), 1),
-            aimd.take("maximum", number(1, 10_000, whole=True), 64),
-            aimd.take("increase", number(0.01, 100), 1.0),
-            aimd.take("decrease", number(0.1, 0.99), 0.7),
-            aimd.take("target_ttft", seconds, 10.0),
-        ),
-        timeouts=Timeouts(
-            times.take("connect", seconds, 5.0),
-            times.take("first_byte", seconds, defaults.timeouts.first_byte),
-            times.take("idle", seconds, defaults.timeouts.idle),
-            times.take("total", seconds, None),
-        ),
-        prelude_hold=top.take("prelude_hold", number(0, 60), 2.0),
-    )
-    for section in (limits, aimd, lanes, times, top):
-        section.close()
-    problems.raise_if_any()
+
+def _profile(top: schema.Section) -> Profile:
+    before = len(top.place.problems.lines)
+    profile = top.fill(Profile, "name")
+    if len(top.place.problems.lines) > before:
+        return profile  # stand-ins would only add errors that are none
+    if not profile.hosts and not profile.listed_hosts:
+        top.place.child("hosts").refuse([], "at least one host, unless listed_hosts is true")
+    if profile.aimd.min > profile.aimd.max:
+        top.place.child("aimd.min").refuse(
+            profile.aimd.min, f"at most aimd.max, {profile.aimd.max}"
+        )
+    for status in sorted(profile.overload - profile.retryable):
+        top.place.child("overload").refuse(status, "statuses that retryable lists too")
     return profile
 
 
-def _path_rule(section: Section) -> PathRule | None:
-    section.require("path")
-    path = section.take("path", _regex, None)
-    methods: tuple[str, ...] = section.take("methods", list_of(one_of(METHODS)), ("POST",))
-    operation = section.take("operation", one_of([op.value for op in Operation]), "other")
-    dialect = section.take("dialect", one_of(DIALECTS), GENERIC)
-    section.close()
-    if path is None:
-        return None
-    return PathRule(path, frozenset(methods), Route(Operation(operation), dialect))
+def _plain_host(host: str) -> str:
+    """Lower-cased, without brackets and final dot; what is not ASCII matches nothing."""
+    return host.lower().rstrip(".").strip("[]") if host.isascii() else ""
 
 
-def _family(section: Section) -> tuple[re.Pattern[str], str]:
-    section.require("match")
-    section.require("family")
-    pattern = section.take("match", _regex, re.compile("$^"))
-    family = section.take("family", text, "")
-    section.close()
-    return pattern, family
+def _listed_pattern(host: str) -> re.Pattern[str]:
+    text = re.escape(host.lower().replace("[", "").replace("]", ""))
+    return re.compile(text.replace(r"\*\.", r"(?:[a-z0-9_-]+\.)+", 1))
 
 
-def _regex(section: Section, name: str, value: object) -> Any:
-    if not isinstance(value, str):
-        section.bad(name, value, "a regular expression")
-        return re.compile("$^")
-    try:
-        return re.compile(value, re.IGNORECASE)
-    except (re.error, RecursionError, OverflowError) as error:
-        section.bad(name, value, f"a regular expression ({error})")
-        return re.compile("$^")
-
-
-def _host_pattern(host: str) -> re.Pattern[str]:
-    escaped = re.escape(host.lower()).replace(r"\*\.", r"(?:[a-z0-9-]+\.)+", 1)
-    return re.compile(escaped)
+def _remember[K, V](cache: dict[K, V], key: K, value: V) -> None:
+    if len(cache) >= _MOST_CACHED:
+        cache.clear()
+    cache[key] = value

@@ -1,227 +1,301 @@
-"""Reads YAML mappings with clear errors: what, where, which value, what is allowed.
+"""Reads YAML files key by key with clear errors: where, which value, what is allowed.
 
-Every error is one line: `FILE: KEY: got VALUE, allowed: WHAT`. All errors of a file are collected, so that a user
-mends them in one go.
+Every error is one line, `FILE: KEY: got VALUE, allowed: WHAT`; all are collected, to be mended in one go. A repeated
+key, of which PyYAML takes the last in silence, is one too. A `Kind` says what a value may be, a `Place` where it
+stands, a `Section` is a mapping that is read key by key.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import math
-from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-MOST_ERRORS = 10
+MOST_LINES = 10
+_SHOWN_CHARS = 80
+_TAG = "tag:yaml.org,2002:"
+_OPEN = object()
+type _Built = dict[yaml.Node, object]
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used. The text has one line per error."""
+    """Settings that cannot be used. The text has one line per error, at most `MOST_LINES`."""
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML without silent surprises: a repeated key is an error, not the last one's win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"a key must be plain text, got {key!r}", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is there twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def read_yaml(path: Path) -> Mapping[str, object]:
-    """The top-level mapping of a YAML file; an empty file is an empty mapping.
-
-    Raises:
-        SettingsError: if the file cannot be read or is no mapping.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    try:
-        tree = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise SettingsError(f"{path}:{where}: not valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise SettingsError(f"{path}: not valid YAML: {first}") from None
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise SettingsError(f"{path}: got {_show(tree)}, allowed: a mapping of settings")
-    return tree
+class Refused(Exception):
+    """A value was refused; the reason is among the problems already. Never leaves the loaders."""
 
 
 class Problems:
-    """Collects the errors of one file."""
+    """Collects errors, of one file or of several."""
 
-    def __init__(self, file: str) -> None:
-        self.file = file
+    def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def add(self, key: str, value: object, allowed: str) -> None:
-        self.lines.append(f"{self.file}: {key}: got {_show(value)}, allowed: {allowed}")
-
     def raise_if_any(self) -> None:
+        """Raise a `SettingsError` with what was collected."""
+        if rest := self.lines[MOST_LINES:]:
+            more = f"{rest[0].split(': ')[0]}: and {len(rest) + 1} more errors"
+            self.lines[MOST_LINES - 1 :] = [more]
         if self.lines:
-            more = len(self.lines) - MOST_ERRORS
-            shown = self.lines[:MOST_ERRORS]
-            if more > 0:
-                shown.append(f"{self.file}: and {more} more")
-            raise SettingsError("\n".join(shown))
+            raise SettingsError("\n".join(self.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value stands: file and dotted key."""
+
+    problems: Problems
+    file: str
+    key: str = ""
+
+    def child(self, name: str) -> Place:
+        name = plain(name) or "''"
+        return Place(self.problems, self.file, f"{self.key}.{name}" if self.key else name)
+
+    def item(self, index: int) -> Place:
+        return Place(self.problems, self.file, f"{self.key}[{index}]")
+
+    def complain(self, text: str) -> Refused:
+        """Note an error; the answer is for `raise`, where nothing sensible can follow."""
+        self.problems.lines.append(f"{self.file}: {self.key}{self.key and ': '}{text}")
+        return Refused()
+
+    def refuse(self, value: object, allowed: str) -> Refused:
+        return self.complain(f"got {show(value)}, allowed: {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind[T]:
+    """What a value may be: in words, and as a function that answers it or raises `Refused`."""
+
+    allowed: str
+    read: Callable[[Place, object], T]
+
+
+def setting[T](default: T, kind: Kind[T], help: str = "", unset: str = "") -> T:
+    """A dataclass field that is read from the key of its name. `unset` says what no value means."""
+    return field(default=default, metadata={"kind": kind, "help": help, "unset": unset})
 
 
 class Section:
     """A mapping that is read key by key; what nobody asked for is an error at `close`."""
 
-    def __init__(self, value: object, key: str, problems: Problems) -> None:
-        self.problems = problems
-        self._key = key
+    def __init__(self, tree: Mapping[str, object], place: Place) -> None:
+        self.place = place
+        self._tree = tree
         self._known: list[str] = []
-        self._tree: Mapping[object, object] = {}
-        if isinstance(value, dict):
-            self._tree = value
-        elif value is not None:
-            problems.add(key or "(top level)", value, "a mapping")
 
-    def take[T](self, name: str, read: Callable[[Section, str, object], T], default: T) -> T:
-        """Read one key with a reader from this module; a missing or null key is the default."""
+    def take[T](self, name: str, kind: Kind[T], default: T, *, required: bool = False) -> T:
+        """Read one key. Where it is missing, null or refused, the default stands in."""
         self._known.append(name)
         value = self._tree.get(name)
-        return default if value is None else read(self, name, value)
-
-    def section(self, name: str) -> Section:
-        self._known.append(name)
-        return Section(self._tree.get(name), self.path(name), self.problems)
-
-    def sections(self, name: str) -> list[Section]:
-        """A list of mappings."""
-        self._known.append(name)
-        value = self._tree.get(name)
+        place = self.place.child(name)
         if value is None:
-            return []
-        if not isinstance(value, list):
-            self.bad(name, value, "a list of mappings")
-            return []
-        return [
-            Section(item, f"{self.path(name)}[{index}]", self.problems)
-            for index, item in enumerate(value)
-        ]
+            if required:
+                place.complain(f"got nothing, allowed: {kind.allowed}")
+            return default
+        with contextlib.suppress(Refused):
+            return kind.read(place, value)
+        return default
 
-    def items(self) -> list[tuple[object, object]]:
-        """All pairs, for mappings with keys of the user's own."""
-        self._known += [str(key) for key in self._tree]
-        return list(self._tree.items())
-
-    def has(self, name: str) -> bool:
-        return self._tree.get(name) is not None
-
-    def path(self, name: str) -> str:
-        return f"{self._key}.{name}" if self._key else name
-
-    def bad(self, name: str, value: object, allowed: str) -> None:
-        self.problems.add(self.path(name), value, allowed)
-
-    def require(self, name: str) -> None:
-        if not self.has(name):
-            self.problems.lines.append(f"{self.problems.file}: {self.path(name)}: missing")
+    def fill[T](self, cls: type[T], *required: str) -> T:
+        """Read a dataclass whose fields were made by `setting`."""
+        taken = {}
+        for each in fields(cast("Any", cls)):
+            if kind := each.metadata.get("kind"):
+                must = each.name in required
+                taken[each.name] = self.take(each.name, kind, each.default, required=must)
+        return cls(**taken)
 
     def close(self) -> None:
         """Complain about keys that nobody read."""
-        for key in self._tree:
-            if key in self._known:
-                continue
-            near = difflib.get_close_matches(str(key), self._known, 1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            allowed = ", ".join(self._known)
-            name = self.path(str(key))
-            self.problems.lines.append(
-                f"{self.problems.file}: {name}: unknown key{hint}, allowed: {allowed}"
-            )
+        for name in self._tree:
+            if name not in self._known:
+                near = difflib.get_close_matches(plain(name), self._known, 1)
+                hint = f" (did you mean {near[0]}?)" if near else ""
+                text = f"unknown key{hint}, allowed: {', '.join(self._known)}"
+                self.place.child(name).complain(text)
 
 
-def number(
-    low: float, high: float, *, whole: bool = False
-) -> Callable[[Section, str, object], Any]:
-    """A reader of numbers from `low` to `high`; a boolean is no number."""
-    kind = "a whole number" if whole else "a number"
-    allowed = f"{kind} from {_plain(low)} to {_plain(high)}"
-
-    def read(section: Section, name: str, value: object) -> Any:
-        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not fits or not math.isfinite(value) or not low <= value <= high:  # type: ignore[arg-type,operator]
-            section.bad(name, value, allowed)
-            return low
-        return value
-
-    return read
+def read_file[T](path: Path, problems: Problems, build: Callable[[Section], T]) -> T:
+    """Read a YAML file; raises `Refused` if anything is wrong, and `problems` says what."""
+    place, before = Place(problems, plain(str(path), 400)), len(problems.lines)
+    tree = _load(path, place)
+    if len(problems.lines) > before:
+        raise Refused
+    return section_of(build).read(place, {} if tree is None else tree)
 
 
-def boolean(section: Section, name: str, value: object) -> bool:
-    """A reader of true and false."""
-    if not isinstance(value, bool):
-        section.bad(name, value, "true or false")
-        return False
-    return value
+def checked[T](allowed: str, parse: Callable[[Any], T]) -> Kind[T]:
+    """A kind from a function that raises ValueError; its text, if any, is told in brackets."""
+
+    def read(place: Place, value: object) -> T:
+        try:
+            return parse(value)
+        except ValueError as error:
+            reason = f" ({plain(str(error))})" if str(error) else ""
+            raise place.refuse(value, allowed + reason) from None
+
+    return Kind(allowed, read)
 
 
-def text(section: Section, name: str, value: object) -> str:
-    """A reader of non-empty text."""
-    if not isinstance(value, str) or not value.strip():
-        section.bad(name, value, "text")
-        return ""
-    return value
+def section_of[T](build: Callable[[Section], T]) -> Kind[T]:
+    """A mapping with keys of ours; `build` reads them."""
+    allowed = "a mapping with keys"
+
+    def read(place: Place, value: object) -> T:
+        if not isinstance(value, dict):
+            raise place.refuse(value, allowed)
+        before = len(place.problems.lines)
+        section = Section(value, place)
+        result = build(section)
+        section.close()
+        if len(place.problems.lines) > before:
+            raise Refused
+        return result
+
+    return Kind(allowed, read)
 
 
-def one_of(choices: Collection[str]) -> Callable[[Section, str, object], str]:
-    """A reader of one of several words."""
-    allowed = ", ".join(choices)
-
-    def read(section: Section, name: str, value: object) -> str:
-        if not isinstance(value, str) or value not in choices:
-            section.bad(name, value, allowed)
-            return next(iter(choices))
-        return value
-
-    return read
+def group[T](cls: type[T]) -> Kind[T]:
+    """A mapping that becomes a dataclass whose fields were made by `setting`."""
+    return section_of(lambda section: section.fill(cls))
 
 
-def list_of[T](
-    read_item: Callable[[Section, str, object], T],
-) -> Callable[[Section, str, object], tuple[T, ...]]:
-    """A reader of lists."""
+def list_of[T](item: Kind[T]) -> Kind[tuple[T, ...]]:
+    """A list whose items are all of one kind."""
+    allowed = f"a list, each {item.allowed}"
 
-    def read(section: Section, name: str, value: object) -> tuple[T, ...]:
+    def read(place: Place, value: object) -> tuple[T, ...]:
         if not isinstance(value, list):
-            section.bad(name, value, "a list")
-            return ()
-        return tuple(read_item(section, f"{name}[{i}]", item) for i, item in enumerate(value))
+            raise place.refuse(value, allowed)
+        return tuple(read_all(item.read, [(place.item(i), each) for i, each in enumerate(value)]))
 
-    return read
-
-
-def _plain(value: float) -> str:
-    return str(int(value)) if value == int(value) else str(value)
+    return Kind(allowed, read)
 
 
-def _show(value: object) -> str:
-    shown = repr(value).replace("\n", "\\n")
-    return shown if len(shown) <= 80 else shown[:77] + "..."
+def _scalar[T](allowed: str, types: Any, test: Callable[[Any], bool], make: type[T]) -> Kind[T]:
+    def parse(value: object) -> T:
+        stray = isinstance(value, bool) and types is not bool  # to Python, true is 1
+        if stray or not isinstance(value, types) or not test(value):
+            raise ValueError
+        return make(value)  # type: ignore[call-arg]
+
+    return checked(allowed, parse)
+
+
+def number(low: float, high: float) -> Kind[float]:
+    """A number from `low` to `high`; NaN is none."""
+    allowed = f"a number from {low:g} to {high:g}"
+    return _scalar(allowed, int | float, lambda v: low <= v <= high, float)
+
+
+def whole(low: int, high: int) -> Kind[int]:
+    """A whole number from `low` to `high`."""
+    allowed = f"a whole number from {low} to {high}"
+    return _scalar(allowed, int, lambda v: low <= v <= high, int)
+
+
+def one_of(choices: Collection[str]) -> Kind[str]:
+    """One of several words."""
+    return _scalar(f"one of {', '.join(choices)}", str, lambda v: v in choices, str)
+
+
+BOOLEAN = _scalar("true or false", bool, lambda _: True, bool)
+TEXT = _scalar("text", str, lambda v: bool(v.strip()), str)
+
+
+def show(value: object) -> str:
+    """A value as one short line, in YAML's spelling where it has its own; quick, whatever it holds."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, list | dict):
+        return f"a {'list' if isinstance(value, list) else 'mapping'} of {len(value)}"
+    if isinstance(value, int) and value.bit_length() > 256:  # Python may refuse to print it
+        return f"a number of {value.bit_length()} bits"
+    return plain(repr(value[: 2 * _SHOWN_CHARS] if isinstance(value, str) else value))
+
+
+def plain(text: str, most: int = _SHOWN_CHARS) -> str:
+    """Text without line breaks and control characters, cut to `most` characters."""
+    text = text if len(text) <= most else text[: most - 3] + "..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def read_all[V, T](read: Callable[[Place, V], T], pairs: Collection[tuple[Place, V]]) -> list[T]:
+    """Read every value, so that all errors are found, and only then refuse."""
+    result: list[T] = []
+    for place, value in pairs:
+        with contextlib.suppress(Refused):
+            result.append(read(place, value))
+    if len(result) < len(pairs):
+        raise Refused
+    return result
+
+
+def _load(path: Path, place: Place) -> object:
+    try:
+        node = yaml.compose(path.read_bytes().decode("utf-8-sig"), yaml.SafeLoader)
+        return None if node is None else _build(node, place, {})
+    except OSError as error:
+        text = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        text = f"not UTF-8 text (byte {error.start})"
+    except yaml.MarkedYAMLError as error:
+        mark, what = error.problem_mark, ", ".join(filter(None, (error.context, error.problem)))
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        text = f"{where}not valid YAML: {plain(what, 200)}"
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        deep = isinstance(error, RecursionError)
+        what = "nested too deeply" if deep else getattr(error, "reason", str(error))
+        text = f"not valid YAML: {plain(what)}"
+    raise place.complain(text)
+
+
+def _build(node: yaml.Node, place: Place, built: _Built) -> object:
+    """A node as a plain value. `built` keeps what aliases name, or a small file could make a huge tree."""
+    if built.get(node) is _OPEN:
+        place.complain("got a value that contains itself, allowed: plain values")
+        return None
+    if node in built:
+        return built[node]
+    value: object = None
+    built[node] = _OPEN
+    match node.tag.removeprefix(_TAG), node:
+        case "seq", yaml.SequenceNode():
+            value = [_build(each, place.item(i), built) for i, each in enumerate(node.value)]
+        case "map", yaml.MappingNode():
+            value = _build_mapping(node, place, built)
+        case "str" | "timestamp" | "merge" | "value", yaml.ScalarNode():
+            value = node.value  # what looks like a date or a merge key is text here
+        case (("null" | "bool" | "int" | "float" as kind), yaml.ScalarNode()):
+            try:
+                value = yaml.constructor.SafeConstructor().construct_object(node)
+            except (ValueError, KeyError, IndexError):
+                place.refuse(node.value, f"what YAML reads as {kind}")
+        case _:
+            place.complain(f"got {plain(node.tag)}, allowed: plain YAML values")
+    built[node] = value
+    return value
+
+
+def _build_mapping(node: yaml.MappingNode, place: Place, built: _Built) -> dict[str, object]:
+    """Keys are taken as they are written: `on` is a word here, and 529 needs no quotes."""
+    result: dict[str, object] = {}
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            place.complain("got a list or mapping as a key, allowed: text")
+        elif key.value in result:
+            again = f"got this key twice (line {key.start_mark.line + 1}), allowed: once"
+            place.child(key.value).complain(again)
+        else:
+            result[key.value] = _build(value, place.child(key.value), built)
+    return result

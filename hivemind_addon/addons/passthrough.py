@@ -19,6 +19,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server import ConnectionHandler
 
 from hivemind_addon.addons import state
+from hivemind_addon.addons.recovery import answer
 from hivemind_addon.upstream.layer import LayerServices, install
 
 logger = logging.getLogger("hivemind.passthrough")
@@ -33,6 +34,7 @@ class Passthrough:
             tunnels=tunnels,
             left=left,
             handler=handler,
+            start=answer,
             max_body_bytes=lambda: state.hive().settings.max_body,
             wants_bodies=wants_bodies,
         )

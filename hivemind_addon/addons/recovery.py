@@ -12,6 +12,7 @@ from mitmproxy.flow import Error
 from hivemind_addon.addons import state
 from hivemind_addon.addons.detection import open_call, read_body
 from hivemind_addon.call import Call
+from hivemind_addon.intake import credential_of
 from hivemind_addon.model import Outcome
 from hivemind_addon.runtime import spawn
 from hivemind_addon.upstream.layer import Exchange
@@ -27,7 +28,7 @@ SWEEP = 0.25
 
 
 class RetryReplay:
-    """Answers the `hivemind_exchange` hook."""
+    """Answers exchanges (`answer`), and carries out `flow.kill()` on flows in transit."""
 
     def __init__(self) -> None:
         self._sweeper: asyncio.Task[None] | None = None
@@ -39,89 +40,6 @@ class RetryReplay:
         if self._sweeper is not None:
             self._sweeper.cancel()
 
-    async def hivemind_exchange(self, exchange: Exchange) -> None:
-        """Run until the client has its answer or has left. Never raises."""
-        task = asyncio.current_task()
-        assert task is not None
-        call: Call | None = None
-        try:
-            call = await self._current_call(exchange)
-            exchange.on_cancel(call.cancel)
-
-            def stop(_reason: str) -> None:
-                task.cancel()
-
-            call.on_cancel(stop)
-            await self._relay(exchange, call)
-        except asyncio.CancelledError:
-            if call is None or call.cancelled is None:
-                raise
-            task.uncancel()
-            if call.cancelled == KILLED:
-                await exchange.kill()
-        except Exception:
-            # Whatever broke in us must not leave a client waiting.
-            logger.exception("exchange.crashed request_id=%s", call.request_id if call else "-")
-            await exchange.fail("HiveMind: internal error, see the proxy's log")
-        finally:
-            if call is not None:
-                state.hive().end(call)
-
-    async def _relay(self, exchange: Exchange, call: Call) -> None:
-        hive = state.hive()
-        origin, prefix = self._destination(exchange.flow)
-        if _is_ourselves(origin):
-            message = (
-                f"HiveMind: {origin.netloc} is this proxy itself; check upstreams and NO_PROXY"
-            )
-            call.status = 502
-            await exchange.respond(*made(call, 502, message, "self_connect"))
-            return
-        relay = Relay(
-            call=call,
-            request=_upstream_request(exchange, call, origin, prefix),
-            client=exchange,
-            desk=hive.desk,
-            pool=hive.pool,
-            clock=hive.clock,
-            settings=hive.relay_settings(call),
-        )
-        await relay.run()
-
-    async def _current_call(self, exchange: Exchange) -> Call:
-        """The call as the final request is: other addons may have changed it after our `request` hook."""
-        flow, body = exchange.flow, exchange.body
-        before = state.calls.get(flow)
-        if before is not None and before.body is None:
-            await read_body(flow, before, body)
-            return before
-        profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
-        assert profile is not None, "the layer asks for matched hosts only"
-        now = open_call(flow, profile)
-        if before is not None and _same(before, now) and before.body == body:
-            return before
-        state.calls[flow] = now
-        if before is not None:
-            # Same place in line, other bucket: the permit for the old one goes back.
-            now.request_id, now.arrived_at = before.request_id, before.arrived_at
-            now.deadline = before.deadline
-            if before.permit is not None:
-                before.permit.release(Outcome.IGNORED)
-            state.hive().end(before)
-        await read_body(flow, now, body)
-        if before is not None and before.ticket is not None:
-            now.ticket = before.ticket
-        return now
-
-    def _destination(self, flow: http.HTTPFlow) -> tuple[Origin, str]:
-        """Where the request goes: the configured base URL of its host, or the host itself."""
-        base = state.hive().settings.upstreams.get(flow.request.host.lower())
-        if base is None:
-            return Origin(flow.request.scheme, flow.request.host, flow.request.port), ""
-        url = urlsplit(base)
-        port = url.port or {"https": 443, "http": 80}[url.scheme]
-        return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
-
     async def _sweep(self) -> None:
         clock = state.hive().clock
         while True:
@@ -132,13 +50,99 @@ class RetryReplay:
                     call.cancel(KILLED)
 
 
-def _same(before: Call, now: Call) -> bool:
-    """Do both go to the same place, as the same kind of call, with the same credential?"""
-    return (before.host, before.path, before.method, before.credential) == (
-        now.host,
-        now.path,
-        now.method,
-        now.credential,
+async def answer(exchange: Exchange) -> None:
+    """Run until the client has its answer or has left. Never raises."""
+    task = asyncio.current_task()
+    assert task is not None
+    call: Call | None = None
+    try:
+        call = await _current_call(exchange)
+        exchange.on_cancel(call.cancel)
+
+        def stop(_reason: str) -> None:
+            task.cancel()
+
+        call.on_cancel(stop)
+        await _relay(exchange, call)
+    except asyncio.CancelledError:
+        if call is None or call.cancelled is None:
+            raise
+        task.uncancel()
+        if call.cancelled == KILLED:
+            await exchange.kill()
+    except Exception:
+        # Whatever broke in us must not leave a client waiting.
+        logger.exception("exchange.crashed request_id=%s", call.request_id if call else "-")
+        await exchange.fail("HiveMind: internal error, see the proxy's log")
+    finally:
+        if call is not None:
+            state.hive().end(call)
+
+
+async def _relay(exchange: Exchange, call: Call) -> None:
+    hive = state.hive()
+    origin, prefix = _destination(exchange.flow)
+    if _is_ourselves(origin):
+        message = f"HiveMind: {origin.netloc} is this proxy itself; check upstreams and NO_PROXY"
+        call.status = 502
+        await exchange.respond(*made(call, 502, message, "self_connect"))
+        return
+    relay = Relay(
+        call=call,
+        request=_upstream_request(exchange, call, origin, prefix),
+        client=exchange,
+        desk=hive.desk,
+        pool=hive.pool,
+        clock=hive.clock,
+        settings=hive.relay_settings(call),
+    )
+    await relay.run()
+
+
+async def _current_call(exchange: Exchange) -> Call:
+    """The call as the final request is: other addons may have changed it after our `request` hook."""
+    flow, body = exchange.flow, exchange.body
+    before = state.calls.get(flow)
+    if before is not None and before.body is None:
+        await read_body(flow, before, body)
+        return before
+    if before is not None and _unchanged(before, flow, body):
+        return before
+    profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
+    assert profile is not None, "the layer asks for matched hosts only"
+    now = state.calls[flow] = open_call(flow, profile)
+    if before is not None:
+        # Same place in line, other bucket: the permit for the old one goes back.
+        now.request_id, now.arrived_at = before.request_id, before.arrived_at
+        now.deadline = before.deadline
+        if before.permit is not None:
+            before.permit.release(Outcome.IGNORED)
+        state.hive().end(before)
+    await read_body(flow, now, body)
+    if before is not None and before.ticket is not None:
+        now.ticket = before.ticket
+    return now
+
+
+def _destination(flow: http.HTTPFlow) -> tuple[Origin, str]:
+    """Where the request goes: the configured base URL of its host, or the host itself."""
+    base = state.hive().settings.upstreams.get(flow.request.host.lower())
+    if base is None:
+        return Origin(flow.request.scheme, flow.request.host, flow.request.port), ""
+    url = urlsplit(base)
+    port = url.port or {"https": 443, "http": 80}[url.scheme]
+    return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
+
+
+def _unchanged(call: Call, flow: http.HTTPFlow, body: bytes) -> bool:
+    """Does the request still go to the same place, with the same credential and body?"""
+    request = flow.request
+    return (
+        call.host == request.host
+        and call.path == request.path.partition("?")[0]
+        and call.method == request.method.upper()
+        and call.body == body
+        and call.credential == credential_of(request.headers, call.profile.auth_headers)
     )
 
 

@@ -1,17 +1,18 @@
-"""Anthropic Messages (provider-facts 1.2, 3, 4.2)."""
+"""Anthropic Messages, and the legacy text completions (provider-facts 1.2, 3, 4.2, 6.3)."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
-from hivemind_addon.model import Failure, Usage
+from hivemind_addon.model import Usage
 from hivemind_addon.wire import errors, fields
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hivemind_addon.model import Failure
     from hivemind_addon.wire.sse import SseEvent
 
 _TYPES = {
@@ -20,15 +21,23 @@ _TYPES = {
     402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
+    408: "timeout_error",
     409: "conflict_error",
     413: "request_too_large",
     429: "rate_limit_error",
     504: "timeout_error",
     529: "overloaded_error",
 }
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+)
 _EXTRA_ITERATIONS = ("compaction", "advisor_message")
 """Server-side turns whose tokens are not in the top-level totals."""
 _QUIET_BLOCKS = ("text", "thinking")
+"""Blocks that begin empty; any other block (a tool call, a search result) is content at once."""
 
 
 class AnthropicMessages:
@@ -48,15 +57,12 @@ class AnthropicMessages:
         return AnthropicReader()
 
     def read_usage(self, body: bytes) -> Usage | None:
-        found = fields.usage_object(body)
-        return read_usage(found) if found else None
+        return read_usage(fields.usage_object(body))
 
     def classify(
         self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
     ) -> Failure | None:
-        if status < 400:
-            return None
-        return errors.classify(status, headers, errors.error_object(body), now_epoch)
+        return errors.classify_answer(status, headers, body, now_epoch)
 
     def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
         kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
@@ -92,55 +98,65 @@ class AnthropicReader:
         if event.comment_only:
             return EventKind.PRELUDE
         tree = fields.load(event.data)
-        match event.event or tree.get("type"):
-            case "content_block_delta":
-                self._count(fields.mapping(tree.get("delta")))
-                return EventKind.CONTENT
-            case "content_block_start":
+        match event.event or tree.get("type") or (tree.get("error") and "error"):
+            case "content_block_delta" if tree:
+                return self._delta(fields.mapping(tree.get("delta")))
+            case "content_block_start" if tree:
                 return self._block(fields.mapping(tree.get("content_block")))
             case "message_start":
-                self._usage |= fields.mapping(fields.mapping(tree.get("message")).get("usage"))
-                return EventKind.PRELUDE
+                self._update(fields.mapping(fields.mapping(tree.get("message")).get("usage")))
             case "message_delta":
-                # Cumulative: overwrite field by field, never add.
-                reported = fields.mapping(tree.get("usage"))
-                self._usage |= {key: value for key, value in reported.items() if value is not None}
+                reported = self._update(fields.mapping(tree.get("usage")))
                 self._final = self._final or "output_tokens" in reported
-                return EventKind.PRELUDE
             case "message_stop":
-                self.complete = True
+                self.complete = self.failure is None
                 return EventKind.END
             case "error":
-                self.failure = errors.classify(None, {}, errors.inner_error(tree), 0.0)
+                # An event of this name is an error whatever its data.
+                self.failure = errors.classify_event(tree or event.data.decode("utf-8", "replace"))
                 return EventKind.ERROR
-            case _:
-                return EventKind.PRELUDE
+            case "completion":
+                return self._legacy(tree)
+        return EventKind.PRELUDE
 
     def usage(self) -> Usage | None:
-        return read_usage(self._usage) if self._usage else None
+        return read_usage(self._usage)
+
+    def _update(self, reported: fields.Json) -> fields.Json:
+        """Cumulative figures: overwrite field by field, never add."""
+        found = {key: value for key, value in reported.items() if value is not None}
+        self._usage |= found
+        return found
 
     def _block(self, block: fields.Json) -> EventKind:
-        if block.get("type") not in _QUIET_BLOCKS:
-            return EventKind.CONTENT
         begun = fields.size(block.get("text")) + fields.size(block.get("thinking"))
         self.content_bytes += begun
-        return EventKind.CONTENT if begun else EventKind.PRELUDE
+        quiet = block.get("type") in _QUIET_BLOCKS and not begun
+        return EventKind.PRELUDE if quiet else EventKind.CONTENT
 
-    def _count(self, delta: fields.Json) -> None:
+    def _delta(self, delta: fields.Json) -> EventKind:
         for name in ("text", "thinking", "partial_json"):
             if name in delta:
                 self.content_bytes += fields.size(delta[name])
-                return
+                break
+        return EventKind.CONTENT
+
+    def _legacy(self, tree: fields.Json) -> EventKind:
+        size = fields.size(tree.get("completion"))
+        self.content_bytes += size
+        self.complete = self.complete or bool(tree.get("stop_reason"))
+        return EventKind.CONTENT if size else EventKind.PRELUDE
 
 
-def read_usage(found: Mapping[str, object]) -> Usage:
+def read_usage(found: Mapping[str, object]) -> Usage | None:
     """The normal form: Anthropic's `input_tokens` is fresh input, thinking is part of the output."""
+    if not any(name in found for name in _COUNTS):
+        return None
     usage = _one(found)
     iterations = found.get("iterations")
-    if isinstance(iterations, list):
-        for item in iterations:
-            if isinstance(item, dict) and item.get("type") in _EXTRA_ITERATIONS:
-                usage = usage + _one(item)
+    for item in iterations if isinstance(iterations, list) else ():
+        if isinstance(item, dict) and item.get("type") in _EXTRA_ITERATIONS:
+            usage = usage + _one(item)
     return usage
 
 
@@ -162,5 +178,5 @@ def _session(user_id: str | None) -> str | None:
     if user_id.startswith("{"):
         session = fields.text(fields.load(user_id.encode("utf-8", "replace")).get("session_id"))
         return session or user_id
-    _, marker, session = user_id.rpartition("_session_")
-    return session if marker and session else user_id
+    _, marker, rest = user_id.rpartition("_session_")
+    return rest if marker and rest else user_id

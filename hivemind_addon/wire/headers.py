@@ -1,6 +1,7 @@
 """Every form in which a provider says when to come back, read into seconds from now.
 
-Order and forms: provider-facts 2.7 (read in the official SDKs and tried on captured samples).
+Order and forms: provider-facts 2.7 (read in the official SDKs and tried on captured samples). Counters such as
+`*-remaining` are not read here.
 """
 
 from __future__ import annotations
@@ -17,17 +18,26 @@ if TYPE_CHECKING:
 LONGEST = 31 * 86_400.0
 """Absurd and infinite values mean "very long", not "missing"; a month covers spend limits."""
 
+_EPOCH_MS, _EPOCH_S = 1e12, 1e9
+"""A bare number above one of these is an instant in that unit, below both a delay in seconds."""
+
 _DURATION = re.compile(
-    r"^(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?$"
+    r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?",
+    re.ASCII,
 )
 _UNITS = (86_400.0, 3_600.0, 60.0, 1.0, 0.001)
-_TEXT_DELAY = re.compile(
-    r"(?:try again|retry|please wait|available)[^.\d]{0,40}?\b((?:\d+(?:\.\d+)?\s*"
-    r"(?:ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)\s*)+)",
-    re.IGNORECASE,
+
+_SPAN = (
+    r"\d+(?:\.\d+)?\s*(?:milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)"
+    r"(?![a-z])"
 )
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
-_WORDS = {"ms": 0.001, "mi": 60.0, "m": 60.0, "s": 1.0, "h": 3_600.0, "d": 86_400.0}
+_TEXT_DELAY = re.compile(
+    rf"\b(?:try again|retry|wait|available)\b[^.\d]{{0,40}}?((?:{_SPAN}[\s,]*)+)",
+    re.ASCII | re.IGNORECASE,
+)
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])", re.ASCII | re.IGNORECASE)
+_WORDS = {"ms": 0.001, "milli": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+_READ_CHARS = 4096
 
 
 def retry_after(headers: Mapping[str, str], now_epoch: float) -> float | None:
@@ -35,34 +45,38 @@ def retry_after(headers: Mapping[str, str], now_epoch: float) -> float | None:
 
     Args:
         headers: lower-cased names.
-        now_epoch: Unix time; the answer's own `date` header is preferred as the base of dates.
+        now_epoch: Unix time; see `answer_epoch`.
     """
-    milliseconds = _number(headers.get("retry-after-ms"))
+    milliseconds = _number(headers.get("retry-after-ms", ""))
     if milliseconds is not None:
         return _clamp(milliseconds / 1000)
-    value = headers.get("retry-after")
-    if value is None:
-        return None
+    value = headers.get("retry-after", "")
     seconds = _number(value)
     if seconds is not None:
         return _clamp(seconds)
     instant = _http_date(value)
-    if instant is None:
-        return None
-    base = _http_date(headers.get("date"))
-    return _clamp(instant - (now_epoch if base is None else base))
+    return None if instant is None else _clamp(instant - answer_epoch(headers, now_epoch))
+
+
+def answer_epoch(headers: Mapping[str, str], now_epoch: float) -> float:
+    """Unix time by the answer's own `date` header, so that a wrong local clock does no harm; else ours."""
+    stated = _http_date(headers.get("date", ""))
+    return now_epoch if stated is None else stated
 
 
 def parse_reset(text: str, now_epoch: float) -> float | None:
-    """Seconds until a reset given as RFC 3339 instant, epoch (s or ms), seconds or duration."""
+    """Seconds until a reset given as RFC 3339 instant, epoch (s or ms), seconds or duration.
+
+    Args:
+        text: the header's value.
+        now_epoch: Unix time that instants are measured from.
+    """
     value = text.strip()
     number = _number(value)
     if number is not None:
-        if number > 1e12:
+        if number > _EPOCH_MS:
             return _clamp(number / 1000 - now_epoch)
-        if number > 1e9:
-            return _clamp(number - now_epoch)
-        return _clamp(number)
+        return _clamp(number - now_epoch if number > _EPOCH_S else number)
     seconds = duration(value)
     if seconds is not None:
         return seconds
@@ -70,53 +84,43 @@ def parse_reset(text: str, now_epoch: float) -> float | None:
         instant = datetime.fromisoformat(value)
     except ValueError:
         return None
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=UTC)
-    return _clamp(instant.timestamp() - now_epoch)
+    return _clamp(_timestamp(instant) - now_epoch)
 
 
 def duration(text: str) -> float | None:
     """Seconds of a Go-style duration: `6m0s`, `59.7ms`, `2m59.56s`, `1h0m0s`."""
-    match = _DURATION.match(text.strip())
+    match = _DURATION.fullmatch(text.strip())
     if match is None or not any(match.groups()):
         return None
     return _clamp(sum(float(n) * unit for n, unit in zip(match.groups(), _UNITS, strict=True) if n))
 
 
 def text_delay(message: str) -> float | None:
-    """Seconds from an error text such as "Please try again in 17s" or "in 1m30s"."""
-    match = _TEXT_DELAY.search(message[:4096])
+    """Seconds from an error text such as "Please try again in 17s" or "retry in 3 minutes"."""
+    match = _TEXT_DELAY.search(message[:_READ_CHARS])
     if match is None:
         return None
-    total = 0.0
-    for number, unit in _PART.findall(match[1]):
-        word = unit.lower()
-        key = "ms" if word == "ms" or word.startswith("milli") else word[:1]
-        total += float(number) * _WORDS[key]
-    return _clamp(total)
+    return _clamp(sum(float(n) * _WORDS[unit.lower()] for n, unit in _PART.findall(match[1])))
 
 
-def _number(text: str | None) -> float | None:
+def _number(text: str) -> float | None:
     try:
-        value = float((text or "").strip())
+        value = float(text)
     except ValueError:
         return None
     return None if math.isnan(value) else value
 
 
-def _http_date(text: str | None) -> float | None:
-    if not text:
-        return None
+def _http_date(text: str) -> float | None:
     try:
-        instant = parsedate_to_datetime(text)
+        return _timestamp(parsedate_to_datetime(text))
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=UTC)
-    try:
-        return instant.timestamp()
-    except (OverflowError, OSError, ValueError):
-        return None
+
+
+def _timestamp(instant: datetime) -> float:
+    """Unix time; an instant without a zone is UTC."""
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()
 
 
 def _clamp(seconds: float) -> float:

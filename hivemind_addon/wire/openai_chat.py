@@ -8,16 +8,19 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hivemind_addon.model import Failure, Usage
+from hivemind_addon.model import Usage
 from hivemind_addon.wire import errors, fields
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hivemind_addon.model import Failure
     from hivemind_addon.wire.sse import SseEvent
 
 _ASK = b'"stream_options":{"include_usage":true},'
+_TYPES = {402: "insufficient_quota", 429: "rate_limit_error"}
+_COUNTS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "total_tokens")
 
 
 class OpenAIChat:
@@ -41,15 +44,12 @@ class OpenAIChat:
         return ChatReader()
 
     def read_usage(self, body: bytes) -> Usage | None:
-        found = fields.usage_object(body)
-        return read_usage(found) if found else None
+        return read_usage(fields.usage_object(body))
 
     def classify(
         self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
     ) -> Failure | None:
-        if status < 400:
-            return None
-        return errors.classify(status, headers, errors.error_object(body), now_epoch)
+        return errors.classify_answer(status, headers, body, now_epoch)
 
     def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
         return json.dumps({"error": error_members(status, message, code)}).encode()
@@ -58,22 +58,27 @@ class OpenAIChat:
         return b"data: " + self.error_body(status, message, code) + b"\n\n"
 
     def request_usage(self, body: bytes) -> bytes | None:
-        tree = fields.load(body)
-        if tree.get("stream") is not True:
+        try:
+            tree = json.loads(body.decode("utf-8"))
+        except (ValueError, RecursionError):
             return None
-        options = tree.get("stream_options")
-        if options is None and "stream_options" not in tree:
+        if not isinstance(tree, dict) or tree.get("stream") is not True:
+            return None
+        if "stream_options" not in tree:
             # Spliced in, so that every other byte stays as the client wrote it.
             at = body.index(b"{") + 1
             return body[:at] + _ASK + body[at:]
-        if options is not None and not isinstance(options, dict):
+        options = tree["stream_options"]
+        if options is None:
+            options = {}
+        if not isinstance(options, dict) or options.get("include_usage") is True:
             return None
-        if fields.mapping(options).get("include_usage") is True:
+        changed = {**tree, "stream_options": {**options, "include_usage": True}}
+        try:
+            text = json.dumps(changed, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+            return text.encode("utf-8")
+        except ValueError:  # what JSON cannot say: a lone surrogate, a number out of range
             return None
-        changed = {**tree, "stream_options": {**fields.mapping(options), "include_usage": True}}
-        return json.dumps(changed, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "surrogatepass"
-        )
 
 
 class ChatReader:
@@ -83,86 +88,139 @@ class ChatReader:
         self.complete = False
         self.failure: Failure | None = None
         self.content_bytes = 0
-        self._usage: Usage | None = None
+        self._usage: dict[str, object] = {}
+        self._final = False
+        self._seen: set[int] = set()
+        self._finished: set[int] = set()
+        """Indices of the choices: some clones end without `[DONE]`, after each has a finish reason."""
 
     @property
     def usage_final(self) -> bool:
-        return self._usage is not None and self.complete
+        return bool(self._usage) and (self._final or self.complete)
 
     def feed(self, event: SseEvent) -> EventKind:
         if event.comment_only:
             return EventKind.PRELUDE
         if event.data.strip() == b"[DONE]":
-            self.complete = True
+            self.complete = self.failure is None
             return EventKind.END
         tree = fields.load(event.data)
         groq = fields.mapping(tree.get("x_groq"))
-        if tree.get("error") or groq.get("error"):
-            source = tree if tree.get("error") else groq
-            self.failure = errors.classify(None, {}, errors.inner_error(source), 0.0)
-            return EventKind.ERROR
         reported = fields.mapping(tree.get("usage")) or fields.mapping(groq.get("usage"))
         if reported:
-            self._usage = read_usage(reported)
+            # Cumulative (vLLM may report with every chunk): overwrite field by field, never add.
+            self._usage |= {key: value for key, value in reported.items() if value is not None}
+        if tree.get("error") or groq.get("error") or event.event == "error":
+            source = groq if groq.get("error") and not tree.get("error") else tree
+            return self._fail(source or event.data.decode("utf-8", "replace"))
         choices = tree.get("choices")
-        if not isinstance(choices, list) or not choices:
-            return EventKind.USAGE if reported else EventKind.PRELUDE
-        content = False
-        for choice in choices:
-            content = self._choice(fields.mapping(choice)) or content
-        return EventKind.CONTENT if content else EventKind.PRELUDE
+        if choices and isinstance(choices, list):
+            return self._choices([fields.mapping(choice) for choice in choices])
+        self._final = self._final or bool(reported)
+        return EventKind.USAGE if reported else EventKind.PRELUDE
 
     def usage(self) -> Usage | None:
-        return self._usage
+        return read_usage(self._usage)
+
+    def _fail(self, tree: object) -> EventKind:
+        self.failure = errors.classify_event(tree)
+        self.complete = False
+        return EventKind.ERROR
+
+    def _choices(self, choices: list[fields.Json]) -> EventKind:
+        content = False
+        for choice in choices:
+            content = self._choice(choice) or content
+        if any(choice.get("finish_reason") == "error" for choice in choices):
+            return self._fail({"message": "the answer ended with finish_reason error"})
+        return EventKind.CONTENT if content else EventKind.PRELUDE
 
     def _choice(self, choice: fields.Json) -> bool:
+        """Count what was generated; True if there is anything that a user sees."""
+        index = fields.count(choice.get("index"))
+        self._seen.add(index)
         if choice.get("finish_reason"):
-            self.complete = True  # some clones end without [DONE]
-        delta = fields.mapping(choice.get("delta"))
-        seen = fields.size(choice.get("text"))  # legacy completions
-        for name in ("content", "reasoning_content", "reasoning", "refusal"):
-            seen += fields.size(delta.get(name))
-        calls = delta.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            function = fields.mapping(fields.mapping(call).get("function"))
-            seen += fields.size(function.get("arguments")) + fields.size(function.get("name"))
-        function = fields.mapping(delta.get("function_call"))
-        seen += fields.size(function.get("arguments")) + fields.size(function.get("name"))
-        self.content_bytes += seen
-        return seen > 0 or bool(calls)
+            self._finished.add(index)
+            self.complete = self._finished == self._seen
+        size = fields.size(choice.get("text"))  # legacy completions
+        content = size > 0
+        for name, value in fields.mapping(choice.get("delta")).items():
+            if not value or name == "role":
+                continue
+            content = True
+            if name in ("content", "reasoning_content", "refusal"):
+                size += _text_size(value)
+            elif name == "reasoning" and "reasoning_content" not in choice["delta"]:
+                size += _text_size(value)  # vLLM sends the same text under both names
+            elif name in ("tool_calls", "function_call"):
+                size += sum(map(_call_size, value if isinstance(value, list) else [value]))
+        self.content_bytes += size
+        return content
 
 
-def read_usage(found: Mapping[str, object]) -> Usage:
-    """The normal form: `prompt_tokens` includes what was cached, reasoning is part of the completion."""
-    prompt = fields.mapping(found.get("prompt_tokens_details"))
-    completion = fields.mapping(found.get("completion_tokens_details"))
-    total = fields.count(found.get("prompt_tokens"))
-    cached = fields.count(prompt.get("cached_tokens")) or fields.count(
+def _text_size(value: object) -> int:
+    """Bytes of a text or of Mistral's list of text parts."""
+    if isinstance(value, list):
+        return sum(fields.size(fields.mapping(part).get("text")) for part in value)
+    return fields.size(value)
+
+
+def _call_size(call: object) -> int:
+    """Bytes of a tool call's, or an old function call's, name and arguments."""
+    whole = fields.mapping(call)
+    function = fields.mapping(whole.get("function")) or whole
+    return fields.size(function.get("name")) + fields.size(function.get("arguments"))
+
+
+def read_usage(found: Mapping[str, object]) -> Usage | None:
+    """The normal form of Chat, embeddings and Responses; None if no known figure is there.
+
+    The prompt includes what was cached, reasoning is part of the output. DeepSeek names its cache hits
+    differently. Embeddings report a prompt and a total only.
+    """
+    if not any(name in found for name in _COUNTS):
+        return None
+    inputs = fields.mapping(found.get("prompt_tokens_details")) or fields.mapping(
+        found.get("input_tokens_details")
+    )
+    outputs = fields.mapping(found.get("completion_tokens_details")) or fields.mapping(
+        found.get("output_tokens_details")
+    )
+    prompt = fields.count(found.get("prompt_tokens")) or fields.count(found.get("input_tokens"))
+    output = fields.count(found.get("completion_tokens")) or fields.count(
+        found.get("output_tokens")
+    )
+    if not prompt and not output:
+        prompt = fields.count(found.get("total_tokens"))
+    cached = fields.count(inputs.get("cached_tokens")) or fields.count(
         found.get("prompt_cache_hit_tokens")
     )
-    written = fields.count(prompt.get("cache_write_tokens"))
+    written = fields.count(inputs.get("cache_write_tokens"))
     return Usage(
-        input_tokens=max(0, total - cached - written),
+        input_tokens=_fresh(prompt, cached, written),
         cache_read_tokens=cached,
         cache_write_tokens=written,
-        output_tokens=fields.count(found.get("completion_tokens")),
-        reasoning_tokens=fields.count(completion.get("reasoning_tokens")),
+        output_tokens=output,
+        reasoning_tokens=fields.count(outputs.get("reasoning_tokens")),
     )
+
+
+def _fresh(prompt: int, cached: int, written: int) -> int:
+    """Fresh input; what does not fit into the prompt was reported beside it (unverified for writes)."""
+    if prompt >= cached + written:
+        return prompt - cached - written
+    return prompt - cached if prompt >= cached else prompt
 
 
 def session(body: Mapping[str, object]) -> str | None:
     """The client's own mark of a conversation, in the fields of the OpenAI family."""
-    for name in ("prompt_cache_key", "safety_identifier", "user"):
-        found = fields.text(body.get(name))
-        if found:
-            return found
-    return None
+    marks = (fields.text(body.get(n)) for n in ("prompt_cache_key", "user", "safety_identifier"))
+    return next(filter(None, marks), None)
 
 
 def error_members(status: int, message: str, code: str | None) -> dict[str, object]:
     """The OpenAI error object."""
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
     if status == 429:
-        kind = "rate_limit_error"
-    else:
-        kind = "server_error" if status >= 500 else "invalid_request_error"
+        code = code or "rate_limit_exceeded"
     return {"message": message, "type": kind, "param": None, "code": code}

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from hivemind_addon.model import Failure, Usage
 from hivemind_addon.wire import errors, fields
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
-from hivemind_addon.wire.openai_chat import error_members, session
+from hivemind_addon.wire.openai_chat import error_members, read_usage, session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from hivemind_addon.model import Failure, Usage
     from hivemind_addon.wire.sse import SseEvent
 
+_QUIET = frozenset({"response.created", "response.in_progress", "response.queued"})
+"""They repeat the whole request and say nothing: not worth a parse."""
+_ENDS = frozenset({"response.completed", "response.incomplete", "response.done"})
 _QUIET_ITEMS = ("message", "reasoning")
-_ENDS = ("response.completed", "response.incomplete", "response.done")
+"""Items that begin empty; any other item is a tool call."""
 
 
 class OpenAIResponses:
@@ -36,15 +39,12 @@ class OpenAIResponses:
         return ResponsesReader()
 
     def read_usage(self, body: bytes) -> Usage | None:
-        found = fields.usage_object(body)
-        return read_usage(found) if found else None
+        return read_usage(fields.usage_object(body))
 
     def classify(
         self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
     ) -> Failure | None:
-        if status < 400:
-            return None
-        return errors.classify(status, headers, errors.error_object(body), now_epoch)
+        return errors.classify_answer(status, headers, body, now_epoch)
 
     def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
         return json.dumps({"error": error_members(status, message, code)}).encode()
@@ -79,53 +79,53 @@ class ResponsesReader:
         return self._usage is not None
 
     def feed(self, event: SseEvent) -> EventKind:
-        if event.comment_only or event.data.strip() == b"[DONE]":
+        if event.comment_only or event.event in _QUIET:
             return EventKind.PRELUDE
-        tree = fields.load(event.data)
-        kind = event.event or fields.text(tree.get("type")) or ""
-        if kind.endswith(".delta"):
-            self.content_bytes += fields.size(tree.get("delta"))
-            return EventKind.CONTENT
-        if kind in _ENDS:
-            self._read_usage(tree)
-            self.complete = True
+        if event.data.strip() == b"[DONE]":  # added by some clones
+            self.complete = self.failure is None
             return EventKind.END
-        if kind == "response.failed":
-            self._read_usage(tree)
-            error = fields.mapping(fields.mapping(tree.get("response")).get("error"))
-            self.failure = errors.classify(None, {}, error, 0.0)
-            return EventKind.ERROR
-        if kind == "error":
-            # Its `type` is the event's own name and no error type.
-            found = dict(errors.inner_error(tree))
-            if found.get("type") == "error":
-                del found["type"]
-            self.failure = errors.classify(None, {}, found, 0.0)
-            return EventKind.ERROR
-        if kind == "response.output_item.added":
-            item = fields.mapping(tree.get("item"))
-            return EventKind.PRELUDE if item.get("type") in _QUIET_ITEMS else EventKind.CONTENT
-        return EventKind.PRELUDE
+        if event.event in _ENDS:
+            return self._end(event.data)
+        tree = fields.load(event.data)
+        kind = (
+            event.event or fields.text(tree.get("type")) or ("error" if tree.get("error") else "")
+        )
+        if kind in _ENDS:
+            return self._end(event.data)
+        if kind in ("response.failed", "error"):
+            return self._fail(tree or event.data.decode("utf-8", "replace"), event.data)
+        return self._part(kind, tree) if tree else EventKind.PRELUDE
 
     def usage(self) -> Usage | None:
         return self._usage
 
-    def _read_usage(self, tree: fields.Json) -> None:
-        found = fields.mapping(fields.mapping(tree.get("response")).get("usage"))
-        if found:
-            self._usage = read_usage(found)
+    def _part(self, kind: str, tree: fields.Json) -> EventKind:
+        """A piece of the answer, or something unknown."""
+        if kind.endswith(".delta"):
+            if kind != "response.audio.delta":  # base64 is no text
+                self.content_bytes += fields.size(tree.get("delta"))
+            return EventKind.CONTENT
+        if kind == "response.output_item.added":
+            quiet = fields.mapping(tree.get("item")).get("type") in _QUIET_ITEMS
+            return EventKind.PRELUDE if quiet else EventKind.CONTENT
+        shown = kind.endswith((".done", ".partial_image"))
+        return EventKind.CONTENT if shown else EventKind.PRELUDE
 
+    def _end(self, data: bytes) -> EventKind:
+        self._read_usage(data)
+        self.complete = self.failure is None
+        return EventKind.END
 
-def read_usage(found: Mapping[str, object]) -> Usage:
-    """The normal form: `input_tokens` includes what was cached, reasoning is part of the output."""
-    inputs = fields.mapping(found.get("input_tokens_details"))
-    outputs = fields.mapping(found.get("output_tokens_details"))
-    cached = fields.count(inputs.get("cached_tokens"))
-    written = fields.count(inputs.get("cache_write_tokens"))
-    return Usage(
-        input_tokens=max(0, fields.count(found.get("input_tokens")) - cached - written),
-        cache_read_tokens=cached,
-        cache_write_tokens=written,
-        output_tokens=fields.count(found.get("output_tokens")),
-        reasoning_tokens=fields.count(outputs.get("reasoning_tokens")),
-    )
+    def _fail(self, found: object, data: bytes) -> EventKind:
+        self._read_usage(data)
+        response = fields.mapping(fields.mapping(found).get("response"))
+        self.failure = errors.classify_event(response if response.get("error") else found)
+        return EventKind.ERROR
+
+    def _read_usage(self, data: bytes) -> None:
+        """Usage of a terminal event, which repeats the whole answer: a large one is not parsed."""
+        if len(data) > fields.SMALL_BODY_BYTES:
+            found = fields.last_object(data, b"usage")
+        else:
+            found = fields.mapping(fields.mapping(fields.load(data).get("response")).get("usage"))
+        self._usage = read_usage(found) or self._usage

@@ -1,171 +1,177 @@
 """Server-sent events: bytes in, events out, by the rules of the HTML standard (section 9.2.6).
 
-Line ends are LF, CR or CRLF, also split over chunks; no other line separator counts (U+2028 occurs raw inside
-JSON). Memory is bounded: an event larger than the limit is dropped and counted.
+Line ends are LF, CR or CRLF, also split over chunks; no other line separator counts (U+2028 occurs raw
+inside JSON). Every byte belongs to exactly one reported event, so a caller can cut the raw bytes at
+`SseEvent.end`. Memory is bounded: an event larger than the limit is dropped and counted.
 """
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_LF = 10
+
 
 class SseEvent(NamedTuple):
-    """One event, or a block of comments (then `data` is empty and `comment_only` is set)."""
+    """One event, or a block that a client never sees as one (comments, stray blank lines).
+
+    A named tuple because it is built for every event of every stream: a frozen dataclass takes more than
+    twice as long.
+    """
 
     event: str
     data: bytes
     comment_only: bool = False
+    """True if nothing is dispatched; then `event` and `data` are empty."""
     end: int = 0
     """Stream offset just behind the blank line that ended it: the raw bytes may be cut there."""
 
 
 class SseDecoder:
-    """Feed chunks of any size; events come out whole."""
+    """Feed chunks of any size; events come out whole.
+
+    An event is dispatched as soon as its blank line is seen. If that line ended in CR at the end of a
+    chunk, the LF that may follow is reported on its own, as a stray blank line.
+    """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self.oversized = 0
         """Events dropped because they were too large."""
         self._max = max_event_bytes
-        self._pending = b""
-        """Bytes of an unfinished line."""
         self._offset = 0
-        """Stream offset behind `_pending`."""
+        """Bytes fed so far."""
+        self._clean = False
+        """True if the next byte begins a line of a new event and no half line end is open."""
+        self._begin = 0
+        """Stream offset of the event being read."""
+        self._line = bytearray()
+        """Bytes of an unfinished line; while dropping, one byte stands for them all."""
         self._event = b""
         self._data: list[bytes] = []
-        self._size = 0
-        self._lines = 0
-        """Lines of the block so far, comments included."""
+        self._open = False
+        """True if the event has at least one finished line."""
         self._dropping = False
         self._after_cr = False
         """The last chunk ended in CR: an LF at the start of the next belongs to it."""
         self._start = True
+        """True until the first line ended: it may carry a byte order mark."""
 
     @property
     def at_boundary(self) -> bool:
         """True between two events."""
-        return not self._pending and not self._lines and not self._dropping
+        return self._clean or not (self._line or self._open)
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Read a chunk; answers the events that it completes."""
-        if (
-            not self._pending
-            and not self._lines
-            and not self._start
-            and not self._after_cr
-            and not self._dropping
-            and b"\r" not in chunk
-            and chunk.endswith(b"\n\n")
-        ):
+        if self._clean and chunk.endswith(b"\n\n") and b"\r" not in chunk:
             return self._feed_whole(chunk)
-        return self._feed_any(chunk)
+        return self._feed_any(chunk) if chunk else []
 
     def _feed_whole(self, chunk: bytes) -> list[SseEvent]:
         """The common case: whole events with LF, nothing pending."""
+        base, start, size = self._offset, 0, len(chunk)
         events = []
-        offset = self._offset
-        for block in chunk[:-2].split(b"\n\n"):
-            offset += len(block) + 2
-            # Stray blank lines in front of a block belong to it as far as cutting is concerned.
-            name, data, seen = b"", None, False
-            for line in block.split(b"\n"):
-                if line.startswith(b"data:"):
-                    value = line[6:] if line.startswith(b"data: ") else line[5:]
-                    data = value if data is None else data + b"\n" + value
-                elif line.startswith(b"event:"):
-                    name = line[7:] if line.startswith(b"event: ") else line[6:]
-                elif line == b"data":
-                    data = b"" if data is None else data + b"\n"
-                elif line:
-                    seen = True
-            if data is not None:
-                events.append(SseEvent(name.decode("utf-8", "replace"), data, False, offset))
-            elif seen or name or not block or block.strip(b"\n") == b"":
-                events.append(SseEvent("", b"", True, offset))
-        self._offset = offset
+        while start < size:
+            if chunk[start] == _LF:
+                start += 1
+                events.append(SseEvent("", b"", True, base + start))
+                continue
+            stop = chunk.find(b"\n\n", start)
+            end, at, name = base + stop + 2, start, ""
+            if chunk.startswith(b"event: ", start):
+                at = chunk.find(b"\n", start) + 1
+                name = chunk[start + 7 : at - 1].decode("utf-8", "replace")
+            if (
+                chunk.startswith(b"data: ", at)
+                and chunk.find(b"\n", at) == stop
+                and stop - start <= self._max
+            ):
+                # The form of by far most events: a name or none, then one data line.
+                events.append(SseEvent(name, chunk[at + 6 : stop], False, end))
+            else:
+                events.append(self._block(chunk[start:stop], end))
+            start = stop + 2
+        self._offset = self._begin = base + size
         return events
+
+    def _block(self, lines: bytes, end: int) -> SseEvent:
+        """One whole event of any other form."""
+        if len(lines) > self._max:
+            self._drop()
+        else:
+            for line in lines.split(b"\n"):
+                self._field(line)
+        return self._dispatch(end)
 
     def _feed_any(self, chunk: bytes) -> list[SseEvent]:
+        """Any chunk: line by line."""
         events: list[SseEvent] = []
-        if self._after_cr:
-            chunk = self._finish_crlf(chunk, events)
-        buffer = self._pending + chunk
-        position = 0
-        base = self._offset - len(self._pending)
-        self._offset += len(chunk)
-        while True:
-            end, after = _line_end(buffer, position)
-            if end < 0:
-                break
-            if after == len(buffer) and buffer[end:after] == b"\r":
-                self._after_cr = True
-            line = buffer[position:end]
-            position = after
-            event = self._line(line, base + after)
+        base, start = self._offset, 0
+        if self._after_cr and chunk[0] == _LF:
+            start = 1
+            if not self._open:
+                self._begin = base + 1
+                events.append(SseEvent("", b"", True, base + 1))
+        for match in _LINE_END.finditer(chunk, start):
+            part, start = chunk[start : match.start()], match.end()
+            event = self._end_line(part, base + match.start(), base + start)
             if event is not None:
                 events.append(event)
-        self._pending = buffer[position:]
-        if self._size + len(self._pending) > self._max:
-            self._drop()
+        self._offset = base + len(chunk)
+        self._after_cr = start == len(chunk) and chunk.endswith(b"\r")
+        if start < len(chunk):
+            self._keep(chunk[start:] if start else chunk)
+        self._clean = not (self._line or self._open or self._after_cr or self._start)
         return events
 
-    def _finish_crlf(self, chunk: bytes, events: list[SseEvent]) -> bytes:
-        """Swallow an LF that belongs to a CR at the end of the last chunk; answers the rest."""
-        self._after_cr = not chunk
-        if chunk[:1] != b"\n":
-            return chunk
-        self._offset += 1
-        if self.at_boundary:
-            # Nothing ended, but the place to cut is one byte further on.
-            events.append(SseEvent("", b"", True, self._offset))
-        return chunk[1:]
-
-    def _line(self, line: bytes, end: int) -> SseEvent | None:
+    def _end_line(self, part: bytes, stop: int, end: int) -> SseEvent | None:
+        """A line ended at offset `stop`, its line end at `end`; answers the event that it ends."""
+        line = bytes(self._line) + part if self._line else part
+        self._line.clear()
         if self._start:
             self._start = False
-            line = line.removeprefix(b"\xef\xbb\xbf")
+            line = line.removeprefix(_BOM)
         if not line:
             return self._dispatch(end)
-        self._lines += 1
-        if self._dropping:
-            return None
-        self._size += len(line)
-        if self._size > self._max:
+        self._open = True
+        if stop - self._begin > self._max:
             self._drop()
-            return None
-        name, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
-        if name == b"data":
-            self._data.append(value)
-        elif name == b"event":
-            self._event = value
+        if not self._dropping:
+            self._field(line)
         return None
 
+    def _keep(self, part: bytes) -> None:
+        """Remember the beginning of an unfinished line."""
+        if self._offset - self._begin > self._max:
+            self._drop()
+        if self._dropping:
+            self._line[:] = b"x"
+        else:
+            self._line += part
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._data.append(value.removeprefix(b" "))
+        elif name == b"event":
+            self._event = value.removeprefix(b" ")
+
     def _dispatch(self, end: int) -> SseEvent:
-        name, data, dropped = self._event, self._data, self._dropping
-        self._event, self._data, self._size, self._lines, self._dropping = b"", [], 0, 0, False
-        if dropped:
-            self.oversized += 1
-        if dropped or not data:
+        name, data = self._event, self._data
+        self._event, self._data, self._begin = b"", [], end
+        self._open = self._dropping = False
+        if not data:
             return SseEvent("", b"", True, end)
         return SseEvent(name.decode("utf-8", "replace"), b"\n".join(data), False, end)
 
     def _drop(self) -> None:
+        """Forget what was read of an event that is too large; its end is still looked for."""
+        if not self._dropping:
+            self.oversized += 1
         self._dropping = True
-        self._lines += 1
-        self._event, self._data, self._size = b"", [], 0
-        if len(self._pending) > self._max:
-            # The rest of this line is not needed either, but the next line end must still be found.
-            self._pending = b"x"
-
-
-def _line_end(buffer: bytes, start: int) -> tuple[int, int]:
-    """Where the line ends and where the next begins; (-1, -1) if it does not end here."""
-    newline = buffer.find(b"\n", start)
-    carriage = buffer.find(b"\r", start, newline if newline >= 0 else len(buffer))
-    if carriage < 0:
-        return (newline, newline + 1) if newline >= 0 else (-1, -1)
-    if carriage + 1 == newline:
-        return carriage, newline + 1
-    return carriage, carriage + 1
+        self._event, self._data = b"", []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import gc
 import json
 import statistics
@@ -26,6 +27,7 @@ NAMES = ("direct", "bare", "script", "up")
 FIGURES = (
     ("p50_ms", "added p50, 1 worker (ms)"),
     ("p99_ms", "added p99, 1 worker (ms)"),
+    ("cpu_ms", "processor time per request (ms)"),
     ("rps_1", "requests/s, 1 worker"),
     ("rps_16", "requests/s, 16 workers"),
     ("rps_64", "requests/s, 64 workers"),
@@ -62,7 +64,8 @@ async def measure(
     contestant: Contestant, mock_port: int, seconds: float, streams: int, tokens: int
 ) -> Figures:
     """All phases for one contestant."""
-    host, port = ("localhost", mock_port) if contestant.port is None else (HOST, 443)
+    ours = contestant.name in ("script", "up")
+    host, port = (HOST, 443) if ours else ("localhost", mock_port)
     target = Target(host, port, contestant.port, contestant.ca)
     gc.collect()
     figures: Figures = {}
@@ -72,7 +75,12 @@ async def measure(
     figures["rps_1"] = one.requests / one.seconds
     peak = contestant.rss_bytes()
     for workers in (16, 64):
+        before = contestant.cpu_seconds()
         some = await run_phase(target, workers=workers, seconds=seconds)
+        spent = contestant.cpu_seconds() - before
+        if workers == 16:
+            # The phase also opens its connections and asks once on each.
+            figures["cpu_ms"] = 1000 * spent / (some.requests + workers)
         figures[f"rps_{workers}"] = some.requests / some.seconds
         peak = max(peak, contestant.rss_bytes())
     many = await run_phase(target, workers=streams, seconds=seconds * 2, stream=True, tokens=tokens)
@@ -85,25 +93,23 @@ async def run(options: argparse.Namespace) -> dict[str, list[Figures]]:
     """Rounds of all contestants; answers their figures."""
     results: dict[str, list[Figures]] = {name: [] for name in options.only}
     console = Console(stderr=True)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as running:
         folder = Path(name)
         mock, mock_port, ca = start_mock(folder)
-        contestants = [start(name, mock_port, ca, folder) for name in options.only]
-        try:
-            for number in range(options.rounds):
-                # Every second round goes backwards, so that drift of the machine favours nobody.
-                order = contestants if number % 2 == 0 else contestants[::-1]
-                for contestant in order:
-                    console.print(f"round {number + 1}/{options.rounds}: {contestant.name}")
-                    results[contestant.name].append(
-                        await measure(
-                            contestant, mock_port, options.seconds, options.streams, options.tokens
-                        )
-                    )
-        finally:
-            for contestant in contestants:
-                contestant.stop()
-            stop(mock)
+        running.callback(stop, mock)
+        contestants = []
+        for name in options.only:
+            contestant = start(name, mock_port, ca, folder)
+            running.callback(contestant.stop)
+            contestants.append(contestant)
+        for number in range(options.rounds):
+            # Every second round goes backwards, so that drift of the machine favours nobody.
+            for contestant in contestants if number % 2 == 0 else contestants[::-1]:
+                console.print(f"round {number + 1}/{options.rounds}: {contestant.name}")
+                figures = await measure(
+                    contestant, mock_port, options.seconds, options.streams, options.tokens
+                )
+                results[contestant.name].append(figures)
     return results
 
 
