@@ -39,16 +39,17 @@ class Caller:
 
     connection: str
     """A name for the client connection, for fairness when nothing better is known."""
+    headers: Mapping[str, str]
+    """Request headers by lower-cased name, without ours."""
     proxy: Marks | None = None
     own: Marks = NO_MARKS
     process: asyncio.Future[Process | None] | None = None
     """The local process at the other end of the connection, if it can be looked up."""
 
 
-async def prepare(
-    hive: Hive, call: Call, headers: Mapping[str, str], body: bytes, caller: Caller
-) -> None:
-    """Fill in what the body tells. `headers` have lower-cased names."""
+async def prepare(hive: Hive, call: Call, body: bytes, caller: Caller) -> None:
+    """Fill in what the body tells."""
+    headers = caller.headers
     call.body = body
     call.prompt_bytes = len(body)
     if call.operation is not Operation.OTHER:

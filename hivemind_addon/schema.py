@@ -149,11 +149,10 @@ def checked[T](allowed: str, parse: Callable[[Any], T]) -> Kind[T]:
 
 def section_of[T](build: Callable[[Section], T]) -> Kind[T]:
     """A mapping with keys of ours; `build` reads them."""
-    allowed = "a mapping with keys"
 
     def read(place: Place, value: object) -> T:
         if not isinstance(value, dict):
-            raise place.refuse(value, allowed)
+            raise place.refuse(value, "a mapping with keys")
         before = len(place.problems.lines)
         section = Section(value, place)
         result = build(section)
@@ -162,7 +161,7 @@ def section_of[T](build: Callable[[Section], T]) -> Kind[T]:
             raise Refused
         return result
 
-    return Kind(allowed, read)
+    return Kind("a mapping with keys", read)
 
 
 def group[T](cls: type[T]) -> Kind[T]:
@@ -210,7 +209,6 @@ def one_of(choices: Collection[str]) -> Kind[str]:
 
 
 BOOLEAN = _scalar("true or false", bool, lambda _: True, bool)
-TEXT = _scalar("text", str, lambda v: bool(v.strip()), str)
 
 
 def show(value: object) -> str:

@@ -378,7 +378,6 @@ def test_errors_of_all_files_come_at_once(folder):
     )
     assert [line.partition(": ")[0] for line in errors(place)] == [
         "a.yaml",
-        "a.yaml",
         "b.yaml",
         "d.yaml",
     ]

@@ -17,7 +17,7 @@ class BudgetAccounting:
         self._settle(flow)
 
     def _settle(self, flow: http.HTTPFlow) -> None:
-        call = state.calls.get(flow)
+        call = state.call_of(flow)
         if call is None:
             return
         if call.status is None and flow.response is not None:

@@ -42,7 +42,7 @@ class Admission:
         hive.desk.refresh()
 
     async def request(self, flow: http.HTTPFlow) -> None:
-        call = state.calls.get(flow)
+        call = state.call_of(flow)
         if call is None or call.bucket is None or call.ticket is None or not state.is_open(flow):
             return
         desk, ticket = state.hive().desk, call.ticket
@@ -81,6 +81,6 @@ class Admission:
 
     def _return_unused(self, flow: http.HTTPFlow) -> None:
         """A flow that was answered locally (map_local, server replay, another addon) never used its permit."""
-        call = state.calls.get(flow)
+        call = state.call_of(flow)
         if call is not None and call.permit is not None and not call.attempts:
             call.permit.release(Outcome.IGNORED)

@@ -61,6 +61,7 @@ class Configuration:
                     logger.error(line)  # noqa: TRY400 - the line says it all
             else:
                 state.hive().apply(settings, profiles)
+                logging.getLogger("hivemind").setLevel(settings.log.level.upper())
         if _TLS_OPTIONS & updated:
             self._configure_upstream()
 

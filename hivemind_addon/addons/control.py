@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 from mitmproxy import command, ctx, exceptions
 from mitmproxy.addonmanager import Loader
+from mitmproxy.utils import human
 
 from hivemind_addon import rundir
 from hivemind_addon.addons import state
@@ -78,7 +79,7 @@ async def _serve() -> None:
     server = ControlServer(hive, token, settings.host, settings.port if option is None else option)
     control_port = await server.start()
     _server.append(server)
-    url = f"http://{settings.host}:{control_port}"
+    url = "http://" + human.format_address((settings.host, control_port))
     logger.info("control.listening url=%s", url)
     rundir.write_proxy(
         rundir.this_process(

@@ -9,7 +9,7 @@ from mitmproxy import http
 from hivemind_addon.addons import state
 from hivemind_addon.call import Call
 from hivemind_addon.hive import NOBODY
-from hivemind_addon.intake import Caller, credential_of, prepare
+from hivemind_addon.intake import credential_of, prepare
 from hivemind_addon.policies.patience import patience
 from hivemind_addon.profiles import Profile
 from hivemind_addon.wire.registry import get_dialect
@@ -30,10 +30,10 @@ class ProviderDetection:
                 426, b"HiveMind: use HTTPS, WebSocket is not scheduled.", {"connection": "close"}
             )
             return
-        state.calls[flow] = open_call(flow, profile)
+        state.set_call(flow, open_call(flow, profile))
 
     async def request(self, flow: http.HTTPFlow) -> None:
-        call = state.calls.get(flow)
+        call = state.call_of(flow)
         if call is not None and state.is_open(flow) and not flow.request.stream:
             await read_body(flow, call, flow.request.raw_content or b"")
 
@@ -41,9 +41,9 @@ class ProviderDetection:
 def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
     """What is known from the request line and headers."""
     hive = state.hive()
-    headers = state.lowered(flow.request.headers)
+    headers = state.caller_of(flow).headers
     path = flow.request.path.partition("?")[0]
-    route = profile.route(flow.request.method, path)
+    route = profile.route(flow.request.method, path, flow.request.host)
     now = hive.clock.monotonic()
     wait = patience(headers)
     if hive.settings.admission.max_wait is not None:
@@ -66,6 +66,5 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
 
 async def read_body(flow: http.HTTPFlow, call: Call, body: bytes) -> None:
     """Complete the call once the body is there."""
-    caller = state.callers.get(flow) or Caller(f"conn-{flow.client_conn.id[:8]}")
     state.flows[call.request_id] = flow
-    await prepare(state.hive(), call, state.lowered(flow.request.headers), body, caller)
+    await prepare(state.hive(), call, body, state.caller_of(flow))

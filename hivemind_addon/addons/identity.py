@@ -46,15 +46,18 @@ class Identity:
         # Inside a tunnel only CONNECT's credentials are meant for us; a header there is stripped all the same.
         marks = _proxy_marks(flow)
         marks = self._proxy_marks.get(client) or marks
-        own = from_own_headers(state.lowered(flow.request.headers))
-        for name in [name for name in flow.request.headers if name.lower().startswith(PREFIX)]:
-            flow.request.headers.pop(name, None)
-        state.callers[flow] = Caller(
+        headers = state.lowered(flow.request.headers)
+        own = from_own_headers(headers)
+        for name in [name for name in headers if name.startswith(PREFIX)]:
+            del flow.request.headers[name], headers[name]
+        caller = Caller(
             connection=f"conn-{client.id[:8]}",
+            headers=headers,
             proxy=marks,
             own=own,
             process=None if marks and marks.agent else self._process_of(client),
         )
+        state.set_caller(flow, caller)
 
     def _process_of(self, client: connection.Client) -> asyncio.Task[Process | None] | None:
         task = self._processes.get(client)

@@ -115,7 +115,7 @@ def tunnels(host: str, port: int) -> bool:
 
 def left(flow: http.HTTPFlow, reason: str) -> None:
     """The client of this flow does not wait any more."""
-    call = state.calls.get(flow)
+    call = state.call_of(flow)
     if call is not None:
         call.cancel(reason)
 

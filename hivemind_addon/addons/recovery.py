@@ -102,7 +102,7 @@ async def _relay(exchange: Exchange, call: Call) -> None:
 async def _current_call(exchange: Exchange) -> Call:
     """The call as the final request is: other addons may have changed it after our `request` hook."""
     flow, body = exchange.flow, exchange.body
-    before = state.calls.get(flow)
+    before = state.call_of(flow)
     if before is not None and before.body is None:
         await read_body(flow, before, body)
         return before
@@ -110,7 +110,8 @@ async def _current_call(exchange: Exchange) -> Call:
         return before
     profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
     assert profile is not None, "the layer asks for matched hosts only"
-    now = state.calls[flow] = open_call(flow, profile)
+    now = open_call(flow, profile)
+    state.set_call(flow, now)
     if before is not None:
         # Same place in line, other bucket: the permit for the old one goes back.
         now.request_id, now.arrived_at = before.request_id, before.arrived_at

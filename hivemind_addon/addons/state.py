@@ -11,14 +11,33 @@ from hivemind_addon.config import load_all
 from hivemind_addon.hive import Hive
 from hivemind_addon.intake import Caller
 
-calls: weakref.WeakKeyDictionary[http.HTTPFlow, Call] = weakref.WeakKeyDictionary()
-"""The live call of each managed flow."""
-
-callers: weakref.WeakKeyDictionary[http.HTTPFlow, Caller] = weakref.WeakKeyDictionary()
-"""What headers told of the caller of each flow."""
-
 flows: weakref.WeakValueDictionary[str, http.HTTPFlow] = weakref.WeakValueDictionary()
 """Flows of running calls by request id."""
+
+_CALL, _CALLER = "_hivemind_call", "_hivemind_caller"
+# Attributes of the flow object: they live as long as it does, and mitmproxy neither copies nor stores them.
+
+
+def call_of(flow: http.HTTPFlow) -> Call | None:
+    """The live call of a managed flow."""
+    return flow.__dict__.get(_CALL)
+
+
+def set_call(flow: http.HTTPFlow, call: Call) -> None:
+    """Make `call` the flow's live call."""
+    flow.__dict__[_CALL] = call
+
+
+def caller_of(flow: http.HTTPFlow) -> Caller:
+    """What headers told of the caller of a flow."""
+    caller: Caller | None = flow.__dict__.get(_CALLER)
+    return caller or Caller(f"conn-{flow.client_conn.id[:8]}", lowered(flow.request.headers))
+
+
+def set_caller(flow: http.HTTPFlow, caller: Caller) -> None:
+    """Remember what headers told."""
+    flow.__dict__[_CALLER] = caller
+
 
 _hive: list[Hive] = []
 

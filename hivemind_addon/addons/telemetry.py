@@ -22,7 +22,7 @@ class Telemetry:
         self._report(flow)
 
     def _report(self, flow: http.HTTPFlow) -> None:
-        call = state.calls.get(flow)
+        call = state.call_of(flow)
         if call is None:
             return
         flow.metadata["hivemind"] = call.summary()

@@ -331,10 +331,28 @@ class PooledHttpLayer(HttpLayer):
     def __repr__(self) -> str:
         return f"PooledHttpLayer({self.mode.name}, exchanges: {len(self._ports)})"
 
+    # The two methods below answer generators without being ones: a frame less for each event and level.
+
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, ExchangeEvent):
-            yield from self._handle_exchange_event(event)
-            return
+            return self._handle_exchange_event(event)
+        if self._waiting_for_room or (
+            isinstance(event, events.HookCompleted)
+            and isinstance(event.command, HttpResponseHeadersHook)
+        ):
+            return self._handle_and_wake(event)
+        stock: layer.CommandGenerator[None] = super()._handle_event(event)
+        return stock
+
+    def event_to_child(
+        self, child: layer.Layer | HttpStream, event: events.Event
+    ) -> layer.CommandGenerator[None]:
+        if isinstance(child, HttpStream):
+            return self._event_to_stream(child, event)
+        return super().event_to_child(child, event)
+
+    def _handle_and_wake(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Handle an event after which somebody may go on: a passed hook, or room at the client."""
         passed: ExchangePort | None = None
         if isinstance(event, events.HookCompleted) and isinstance(
             event.command, HttpResponseHeadersHook
@@ -345,10 +363,9 @@ class PooledHttpLayer(HttpLayer):
         yield from super()._handle_event(event)
         if passed is not None:
             passed.exchange.headers_hook_done()
-        if self._waiting_for_room:
-            for stream_id in list(self._waiting_for_room):
-                if self._buffered(stream_id) <= HTTP2_BUFFER_BYTES:
-                    self.wake(stream_id)
+        for stream_id in list(self._waiting_for_room):
+            if self._buffered(stream_id) <= HTTP2_BUFFER_BYTES:
+                self.wake(stream_id)
 
     def _handle_exchange_event(self, event: ExchangeEvent) -> layer.CommandGenerator[None]:
         if event.target is self:
@@ -363,17 +380,14 @@ class PooledHttpLayer(HttpLayer):
                 yield from self.event_to_child(outer, event)
                 return
 
-    def event_to_child(
-        self, child: layer.Layer | HttpStream, event: events.Event
+    def _event_to_stream(
+        self, stream: HttpStream, event: events.Event
     ) -> layer.CommandGenerator[None]:
-        if not isinstance(child, HttpStream):
-            yield from super().event_to_child(child, event)
-            return
         if isinstance(event, RequestProtocolError):
             # The stream itself may be paused in a hook and would not see this before the hook ends.
-            self._left(child)
-        yield from super().event_to_child(child, event)
-        self._drop_if_ended(child)
+            self._left(stream)
+        yield from super().event_to_child(stream, event)
+        self._drop_if_ended(stream)
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         stream = TunnelHttpStream(self.context.fork(), stream_id)

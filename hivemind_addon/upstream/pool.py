@@ -8,6 +8,7 @@ proxies from the environment, decompression, header limits of 8 KiB.
 from __future__ import annotations
 
 import contextvars
+import functools
 import io
 import math
 import ssl
@@ -206,7 +207,7 @@ class UpstreamPool:
         try:
             return await member.session.request(
                 request.method,
-                _url(request),
+                _url(request.origin, request.target),
                 headers=CIMultiDict(request.headers),
                 data=_payload(request.body),
                 allow_redirects=False,
@@ -306,10 +307,11 @@ def _client_certificate(client_certs: str | None, host: str) -> Path | None:
     return candidate if candidate.is_file() else None
 
 
-def _url(request: UpstreamRequest) -> URL:
-    origin = request.origin
+@functools.lru_cache(maxsize=1024)
+def _url(origin: Origin, target: str) -> URL:
+    """A fleet asks for few URLs again and again, and building one costs more than looking it up."""
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
-    return URL(f"{origin.scheme}://{host}:{origin.port}{request.target}", encoded=True)
+    return URL(f"{origin.scheme}://{host}:{origin.port}{target}", encoded=True)
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO | None:

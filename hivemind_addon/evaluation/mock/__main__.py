@@ -1,49 +1,13 @@
-"""`python -m hivemind_addon.evaluation.mock`: serves until SIGINT or SIGTERM."""
+"""`python -m hivemind_addon.evaluation.mock`."""
 
-from __future__ import annotations
+from hivemind_addon.evaluation.mock.command import parse_options, run
 
-import argparse
-import asyncio
-import json
-import signal
-from dataclasses import fields
-
-from hivemind_addon.evaluation.mock.options import MockOptions
-from hivemind_addon.evaluation.mock.server import MockProvider
-
-
-async def serve(options: MockOptions) -> None:
-    """Serve; the first line on stdout is JSON and says where."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with MockProvider(options) as mock:
-        ready = {"http_url": mock.http_url, "https_url": mock.https_url, "ca_path": mock.ca_path}
-        print(json.dumps(ready), flush=True)
-        await stop.wait()
-
-
-def run(options: MockOptions) -> None:
-    """Serve until a signal comes."""
-    asyncio.run(serve(options))
+__all__ = ["main", "run"]
 
 
 def main() -> None:
-    """Options are the fields of `MockOptions`."""
-    parser = argparse.ArgumentParser(prog="python -m hivemind_addon.evaluation.mock")
-    for field in fields(MockOptions):
-        kind = type(field.default)
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}",
-            type=(lambda text: text.lower() in ("1", "true", "yes")) if kind is bool else kind,
-            default=field.default,
-        )
-    try:
-        options = MockOptions(**vars(parser.parse_args()))
-    except ValueError as error:
-        parser.error(str(error))
-    run(options)
+    """Serve with the options of the command line."""
+    run(parse_options())
 
 
 if __name__ == "__main__":

@@ -1,9 +1,20 @@
-"""The mock's rate limits: pure, one object per key."""
+"""The mock's rate limits: pure, one object per key. Times are monotonic seconds."""
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class LimitView:
+    """What a provider's headers say of a limit."""
+
+    limit: int
+    remaining: int
+    reset: float
+    """Seconds until the limit is whole again."""
 
 
 class RateLimit(Protocol):
@@ -13,11 +24,15 @@ class RateLimit(Protocol):
         """None if the call passes, else seconds until one may."""
         ...
 
-    def remaining(self, now: float) -> int: ...
+    def view(self, now: float) -> LimitView: ...
 
 
 class StrictWindow:
-    """A sliding window that counts rejected calls too, so that every careless retry makes it worse."""
+    """A sliding window that counts rejected calls too, so that every careless retry makes it worse.
+
+    It is the paper's mock. Not to be confused with a window that counts served calls only: there a storm of
+    retries is harmless.
+    """
 
     def __init__(self, limit: int, window: float) -> None:
         self._limit = limit
@@ -33,9 +48,10 @@ class StrictWindow:
         # A call passes once fewer than `limit` are left in the window.
         return self._times[len(self._times) - self._limit] + self._window - now
 
-    def remaining(self, now: float) -> int:
+    def view(self, now: float) -> LimitView:
         self._forget(now)
-        return max(0, self._limit - len(self._times))
+        last = self._times[-1] + self._window - now if self._times else 0.0
+        return LimitView(self._limit, max(0, self._limit - len(self._times)), last)
 
     def _forget(self, now: float) -> None:
         while self._times and self._times[0] <= now - self._window:
@@ -43,7 +59,7 @@ class StrictWindow:
 
 
 class RefillBucket:
-    """A continuous token bucket: rejected calls cost nothing."""
+    """A continuous token bucket, full at the start: rejected calls cost nothing."""
 
     def __init__(self, limit: int, window: float) -> None:
         self._limit = limit
@@ -53,14 +69,16 @@ class RefillBucket:
 
     def take(self, now: float) -> float | None:
         self._fill(now)
-        if self._level >= 1:
+        # A billionth: who waits exactly as long as told must not fail by a rounding error.
+        if self._level >= 1 - 1e-9:
             self._level -= 1
             return None
         return (1 - self._level) / self._rate
 
-    def remaining(self, now: float) -> int:
+    def view(self, now: float) -> LimitView:
         self._fill(now)
-        return int(self._level)
+        left = max(0, int(self._level + 1e-9))
+        return LimitView(self._limit, left, (self._limit - self._level) / self._rate)
 
     def _fill(self, now: float) -> None:
         if self._at is not None:
