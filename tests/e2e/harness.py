@@ -17,6 +17,7 @@ import time
 import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADDON = ROOT / "hivemind_addon" / "__init__.py"
@@ -26,7 +27,15 @@ LLM_HOSTS = ("api.anthropic.com", "api.openai.com", "chatgpt.com")
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+        port: int = sock.getsockname()[1]
+        return port
+
+
+def fetch(url: str) -> dict[str, Any]:
+    """The JSON object at a local URL."""
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        tree: dict[str, Any] = json.load(answer)
+        return tree
 
 
 @dataclass
@@ -70,9 +79,8 @@ class Proxy:
             "CURL_CA_BUNDLE": str(bundle),
         }
 
-    def status(self) -> dict:
-        with urllib.request.urlopen(self.control_url + "/api/status", timeout=10) as answer:
-            return json.load(answer)
+    def status(self) -> dict[str, Any]:
+        return fetch(self.control_url + "/api/status")
 
     def in_flight(self) -> int:
         return sum(bucket["in_flight"] for bucket in self.status()["buckets"])
@@ -199,14 +207,12 @@ class Mock:
     https_url: str | None
     ca: str | None
 
-    def stats(self) -> dict:
-        with urllib.request.urlopen(self.http_url + "/__mock__/stats", timeout=10) as answer:
-            return json.load(answer)
+    def stats(self) -> dict[str, Any]:
+        return fetch(self.http_url + "/__mock__/stats")
 
-    def requests(self) -> list[dict]:
-        with urllib.request.urlopen(self.http_url + "/__mock__/requests", timeout=10) as answer:
-            found = json.load(answer)
-        return found["requests"] if isinstance(found, dict) else found
+    def requests(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = fetch(self.http_url + "/__mock__/requests")["requests"]
+        return found
 
     def reset(self) -> None:
         request = urllib.request.Request(self.http_url + "/__mock__/reset", method="POST")
@@ -215,7 +221,7 @@ class Mock:
 
 
 @contextlib.contextmanager
-def running_mock(*, https: bool = False, **options):
+def running_mock(*, https: bool = False, **options: Any):
     """Start the mock; options are those of `MockOptions`."""
     arguments = ["--port", "0"]
     if https:
@@ -227,6 +233,7 @@ def running_mock(*, https: bool = False, **options):
         stdout=subprocess.PIPE,
         cwd=ROOT,
     )
+    assert process.stdout is not None
     try:
         line = process.stdout.readline()
         assert line, f"the mock did not start: {arguments}"

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import ssl
+from typing import Any
 
 import h2.config
 import h2.connection
@@ -34,7 +35,7 @@ async def connect(proxy, host: str = HOST, *alpn: str, credentials: str = ""):
 
 
 def request_bytes(
-    body: bytes | dict | None,
+    body: bytes | dict[str, Any] | None,
     *,
     method: str = "POST",
     path: str = "/v1/messages",
@@ -50,7 +51,7 @@ def request_bytes(
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + (raw or b"")
 
 
-def message(*, stream: bool = False, **more) -> dict:
+def message(*, stream: bool = False, **more) -> dict[str, Any]:
     return {
         "model": "claude-sonnet-5",
         "max_tokens": 1000,
@@ -71,7 +72,7 @@ async def read_head(reader) -> tuple[int, dict[str, str]]:
     return int(first.split()[1]), headers
 
 
-async def read_body(reader, headers: dict[str, str]) -> bytes:
+async def read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
     """Read a body to its proper end; raises IncompleteReadError if it is cut."""
     if "chunked" in headers.get("transfer-encoding", ""):
         body = b""
@@ -105,7 +106,7 @@ class H2Client:
     def __init__(self, reader, writer, *, auto_window: bool = True):
         self.reader, self.writer = reader, writer
         self.auto_window = auto_window
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding="utf-8"))
+        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(header_encoding=False))
         self.data: dict[int, bytes] = {}
         self.status: dict[int, int] = {}
         self.ended: set[int] = set()
@@ -124,7 +125,9 @@ class H2Client:
     def flush(self) -> None:
         self.writer.write(self.h2.data_to_send())
 
-    def send(self, body: dict, *, path: str = "/v1/messages", host: str = HOST, **headers) -> int:
+    def send(
+        self, body: dict[str, Any], *, path: str = "/v1/messages", host: str = HOST, **headers
+    ) -> int:
         stream_id = self.h2.get_next_available_stream_id()
         raw = json.dumps(body).encode()
         fields = [
@@ -157,7 +160,7 @@ class H2Client:
             for event in self.h2.receive_data(data):
                 match event:
                     case h2.events.ResponseReceived():
-                        self.status[event.stream_id] = int(dict(event.headers)[":status"])
+                        self.status[event.stream_id] = int(dict(event.headers)[b":status"])
                     case h2.events.DataReceived():
                         stored = self.data.get(event.stream_id, b"")
                         self.data[event.stream_id] = stored + event.data

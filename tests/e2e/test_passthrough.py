@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hivemind_addon.evaluation.mock.tls import make_certificates
+from hivemind_addon.evaluation.mock.tls import server_context
 from tests.e2e.harness import running_mock, running_proxy, upstreams
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
@@ -28,7 +28,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.fixture
 def https_folder(tmp_path):
     """A folder served over HTTPS on localhost, signed by a CA that is not ours."""
-    context, ca = make_certificates(tmp_path / "tls")
+    context, ca = server_context(tmp_path / "tls")
     folder = tmp_path / "served"
     folder.mkdir()
 
@@ -155,7 +155,7 @@ async def test_tls_to_a_bare_address_is_decided_by_its_server_name(tmp_path, htt
 
 def test_plain_http_to_other_hosts_is_left_to_mitmproxy(tmp_path):
     """An absolute-form request to a host that is none of ours, without our headers."""
-    seen = {}
+    seen: dict[str, str] = {}
 
     class Handler(_Quiet):
         def do_GET(self):
@@ -189,7 +189,9 @@ def test_the_proxy_listens_on_loopback_only_by_default(tmp_path):
 
     # Without --listen-host mitmdump takes every interface; the addon moves it.
     proxy = start_proxy(tmp_path, "", wait=True)
-    arguments = [a for a in proxy.process.args if a not in ("--listen-host", "127.0.0.1")]
+    words = proxy.process.args
+    assert isinstance(words, list)
+    arguments = [str(word) for word in words if word not in ("--listen-host", "127.0.0.1")]
     proxy.stop()
     with (tmp_path / "log2").open("wb") as log:
         process = subprocess.Popen(

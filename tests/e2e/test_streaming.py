@@ -1,6 +1,7 @@
 """Streams: nothing is held back, nothing is changed, nobody slows anybody down."""
 
 import gzip
+import itertools
 import time
 import zlib
 
@@ -32,7 +33,8 @@ async def test_an_event_reaches_the_client_before_the_next_is_produced(tmp_path,
         _, headers = await raw.read_head(reader)
         assert headers.get("content-encoding", "identity") == encoding
         inflate = zlib.decompressobj(47)
-        arrivals, text, gap = [], b"", []
+        arrivals: list[float] = []
+        text = b""
         while b"message_stop" not in text:
             size = int(await reader.readuntil(b"\r\n"), 16)
             chunk = (await reader.readexactly(size + 2))[:-2]
@@ -40,7 +42,7 @@ async def test_an_event_reaches_the_client_before_the_next_is_produced(tmp_path,
             seen = text.count(b"content_block_delta\n")
             arrivals += [time.monotonic()] * (seen - len(arrivals))
         writer.transport.abort()
-    gap = [later - earlier for earlier, later in zip(arrivals, arrivals[1:], strict=False)]
+    gap = [later - earlier for earlier, later in itertools.pairwise(arrivals)]
     # Produced every 100 ms; had one been held until the next came, two would arrive together.
     assert len(arrivals) == 15
     assert min(gap[1:]) > 0.03, gap
@@ -79,22 +81,21 @@ async def test_a_client_that_stops_reading_costs_no_memory_and_slows_nobody(tmp_
             writer.write(raw.request_bytes(raw.message(stream=True), headers=size))
             await raw.read_head(reader)
             writer.transport.pause_reading()
+            leave = writer.transport.abort
         else:
             client = await raw.H2Client.open(proxy, auto_window=False)
             stream_id = client.send(
                 raw.message(stream=True), **{k.replace("-", "_"): v for k, v in size.items()}
             )
             await eventually(lambda: stream_id in client.status, 10)
+            leave = client.close
         peak = before
         beside = []
         for _ in range(6):
             beside.append(await other_stream())
             peak = max(peak, proxy.rss_bytes())
         assert mock.stats()["in_flight"] >= 1, "the stalled stream is still there"
-        if version == "h1":
-            writer.transport.abort()
-        else:
-            client.close()
+        leave()
         await eventually(lambda: mock.stats()["in_flight"] == 0, 3)
         await eventually(lambda: proxy.in_flight() == 0, 3)
     assert peak - before <= 16 * 2**20, f"{(peak - before) / 2**20:.1f} MiB"
@@ -178,7 +179,7 @@ async def test_every_content_encoding_passes_byte_for_byte(tmp_path):
         running_mock(seed=1, compress="true") as mock,
         running_proxy(tmp_path, upstreams(mock.http_url)) as proxy,
     ):
-        plain = None
+        plain = b""
         for encoding in ("identity", "gzip", "br", "zstd"):
             for stream in (False, True):
                 status, headers, body = await raw.exchange(

@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.e2e.harness import run_python, running_mock, running_proxy, upstreams
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-FAULTS = {
+FAULTS: dict[str, Any] = {
     "fault_429": 0.06,
     "fault_502": 0.06,
     "fault_529": 0.06,
@@ -69,7 +70,7 @@ def test_curl_survives_too(tmp_path, version):
     ):
         for number in range(20):
             stream = "true" if number % 2 else "false"
-            body = '{"model":"claude-sonnet-5","max_tokens":20,"stream":%s,"messages":[]}' % stream
+            body = f'{{"model":"claude-sonnet-5","max_tokens":20,"stream":{stream},"messages":[]}}'
             done = subprocess.run(
                 ["curl", "-sS", "--fail", "-N", version, "--max-time", "60",
                  "https://api.anthropic.com/v1/messages", "-H", "x-api-key: k", "-d", body],
@@ -81,7 +82,7 @@ def test_curl_survives_too(tmp_path, version):
 
 
 # The paper's "minute" of 60 s runs ten times as fast here: ratios stay (design.md part 4).
-REPLAY_11 = {
+REPLAY_11: dict[str, Any] = {
     "rpm": 60,
     "window": 6.0,
     "limit_mode": "strict",
