@@ -49,6 +49,8 @@ class Call:
     facts: RequestFacts = field(default_factory=RequestFacts)
     body: bytes | None = field(default=None, repr=False)
     """The request body that `facts` was read from; None until then (a streamed body comes late)."""
+    snapshot: tuple[object, ...] | None = field(default=None, repr=False)
+    """The request as it was when the body was read, to see whether another addon changed it since."""
     bucket: BucketKey | None = None
     """None if the call passes no gate."""
     permit: Permit | None = None

@@ -64,7 +64,14 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
     )
 
 
+def snapshot(request: http.Request) -> tuple[object, ...]:
+    """What decides where a request goes and what it says; unchanged parts are the same objects, so comparing is cheap."""
+    data = request.data
+    return data.host, data.port, data.method, data.path, data.headers.fields, data.content
+
+
 async def read_body(flow: http.HTTPFlow, call: Call, body: bytes) -> None:
     """Complete the call once the body is there."""
     state.flows[call.request_id] = flow
+    call.snapshot = snapshot(flow.request)
     await prepare(state.hive(), call, body, state.caller_of(flow))

@@ -44,6 +44,9 @@ class Passthrough:
         ctx.options.update(connection_strategy="lazy")
 
     def running(self) -> None:
+        server = ctx.master.addons.get("proxyserver")
+        server.servers.changed.connect(note_listeners)
+        note_listeners()
         if ctx.options.listen_host or any(
             ProxyMode.parse(mode).custom_listen_host for mode in ctx.options.mode
         ):
@@ -124,6 +127,12 @@ def handler(client: connection.Client) -> ConnectionHandler | None:
     """The connection handler of a live client."""
     server = ctx.master.addons.get("proxyserver")
     return server.connections.get(client.id) if server is not None else None
+
+
+def note_listeners() -> None:
+    """Remember where the proxy listens: asking the sockets for every call would cost more than the guard is worth."""
+    addresses = ctx.master.addons.get("proxyserver").listen_addrs()
+    state.listening[:] = [(address[0], address[1]) for address in addresses]
 
 
 def wants_bodies() -> bool:

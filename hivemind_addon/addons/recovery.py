@@ -6,13 +6,12 @@ import asyncio
 import logging
 from urllib.parse import urlsplit
 
-from mitmproxy import ctx, http
+from mitmproxy import http
 from mitmproxy.flow import Error
 
 from hivemind_addon.addons import state
-from hivemind_addon.addons.detection import open_call, read_body
+from hivemind_addon.addons.detection import open_call, read_body, snapshot
 from hivemind_addon.call import Call
-from hivemind_addon.intake import credential_of
 from hivemind_addon.model import Outcome
 from hivemind_addon.runtime import spawn
 from hivemind_addon.upstream.layer import Exchange
@@ -101,12 +100,12 @@ async def _relay(exchange: Exchange, call: Call) -> None:
 
 async def _current_call(exchange: Exchange) -> Call:
     """The call as the final request is: other addons may have changed it after our `request` hook."""
-    flow, body = exchange.flow, exchange.body
+    flow = exchange.flow
     before = state.call_of(flow)
     if before is not None and before.body is None:
-        await read_body(flow, before, body)
+        await read_body(flow, before, exchange.body)
         return before
-    if before is not None and _unchanged(before, flow, body):
+    if before is not None and before.snapshot == snapshot(flow.request):
         return before
     profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
     assert profile is not None, "the layer asks for matched hosts only"
@@ -119,7 +118,7 @@ async def _current_call(exchange: Exchange) -> Call:
         if before.permit is not None:
             before.permit.release(Outcome.IGNORED)
         state.hive().end(before)
-    await read_body(flow, now, body)
+    await read_body(flow, now, exchange.body)
     if before is not None and before.ticket is not None:
         now.ticket = before.ticket
     return now
@@ -133,18 +132,6 @@ def _destination(flow: http.HTTPFlow) -> tuple[Origin, str]:
     url = urlsplit(base)
     port = url.port or {"https": 443, "http": 80}[url.scheme]
     return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
-
-
-def _unchanged(call: Call, flow: http.HTTPFlow, body: bytes) -> bool:
-    """Does the request still go to the same place, with the same credential and body?"""
-    request = flow.request
-    return (
-        call.host == request.host
-        and call.path == request.path.partition("?")[0]
-        and call.method == request.method.upper()
-        and call.body == body
-        and call.credential == credential_of(request.headers, call.profile.auth_headers)
-    )
 
 
 def _upstream_request(
@@ -189,10 +176,7 @@ def _upstream_request(
 
 def _is_ourselves(origin: Origin) -> bool:
     """Mitmproxy's own guard against connecting to itself, for connections that it does not open."""
-    server = ctx.master.addons.get("proxyserver")
-    if server is None:
-        return False
     return any(
-        origin.port == address[1] and origin.host in ("localhost", "127.0.0.1", "::1", address[0])
-        for address in server.listen_addrs()
+        origin.port == port and origin.host in ("localhost", "127.0.0.1", "::1", host)
+        for host, port in state.listening
     )

@@ -14,6 +14,9 @@ from hivemind_addon.intake import Caller
 flows: weakref.WeakValueDictionary[str, http.HTTPFlow] = weakref.WeakValueDictionary()
 """Flows of running calls by request id."""
 
+listening: list[tuple[str, int]] = []
+"""Where this proxy listens, kept up to date by `Passthrough`."""
+
 _CALL, _CALLER = "_hivemind_call", "_hivemind_caller"
 # Attributes of the flow object: they live as long as it does, and mitmproxy neither copies nor stores them.
 

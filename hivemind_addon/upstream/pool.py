@@ -211,8 +211,7 @@ class UpstreamPool:
                 headers=CIMultiDict(request.headers),
                 data=_payload(request.body),
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=request.connect_timeout),
-                skip_auto_headers=_AUTOMATIC,
+                timeout=_timeout(request.connect_timeout),
             )
         finally:
             member.in_flight -= 1
@@ -262,6 +261,7 @@ class UpstreamPool:
             auto_decompress=False,
             trust_env=False,
             requote_redirect_url=False,
+            skip_auto_headers=_AUTOMATIC,
             read_bufsize=READ_BUFFER_BYTES,
             max_line_size=HEADER_LIMIT_BYTES,
             max_field_size=HEADER_LIMIT_BYTES,
@@ -312,6 +312,11 @@ def _url(origin: Origin, target: str) -> URL:
     """A fleet asks for few URLs again and again, and building one costs more than looking it up."""
     host = f"[{origin.host}]" if ":" in origin.host else origin.host
     return URL(f"{origin.scheme}://{host}:{origin.port}{target}", encoded=True)
+
+
+@functools.lru_cache(maxsize=64)
+def _timeout(connect: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=connect)
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO | None:
