@@ -14,7 +14,7 @@ from hivemind_addon.addons.detection import open_call, read_body, snapshot
 from hivemind_addon.call import Call
 from hivemind_addon.model import Outcome
 from hivemind_addon.runtime import spawn
-from hivemind_addon.upstream.layer import Exchange
+from hivemind_addon.upstream.exchange import Exchange
 from hivemind_addon.upstream.messages import Origin, end_to_end
 from hivemind_addon.upstream.pool import UpstreamRequest
 from hivemind_addon.upstream.relay import Relay, made

@@ -43,23 +43,19 @@ from mitmproxy.proxy.layers.http import (
     ResponseHeaders,
     ResponseProtocolError,
 )
-from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._http2 import Http2Server
 from mitmproxy.utils import human
 
 from hivemind_addon.runtime import spawn
-from hivemind_addon.upstream.messages import ResponseHead, has_body
+from hivemind_addon.upstream.exchange import Break, Data, End, Exchange, Head, Push
 
 if TYPE_CHECKING:
     from mitmproxy.connection import Client
-    from mitmproxy.proxy.context import Context
+    from mitmproxy.proxy.layers.http._base import HttpEvent
     from mitmproxy.proxy.server import ConnectionHandler
 
 HTTP2_BUFFER_BYTES = 256 * 1024
 """A push to an HTTP/2 client waits while more than this is buffered for its stream."""
-
-TEE_BYTES = 1024 * 1024
-"""At most this much of a streamed body is kept for people."""
 
 LEFT = "client left"
 
@@ -84,169 +80,13 @@ class LayerServices:
     """Does a view, a dump or a HAR export want to see streamed bodies?"""
 
 
-class Exchange:
-    """One managed request: what the client asked, and the way back to it.
-
-    Not thread-safe; used from the event loop. After `cancelled` is set every push is a silent no-op that
-    answers False.
-    """
-
-    def __init__(self, owner: PooledHttpLayer, stream: HttpStream, server: Server) -> None:
-        self.flow: http.HTTPFlow = stream.flow
-        self.server = server
-        self._body: list[bytes] = []
-        self.cancelled: str | None = None
-        """Why nobody waits for the answer any more, or None."""
-        self.finished = False
-        self._owner = owner
-        self._stream = stream
-        self._headers_passed = asyncio.Event()
-        self._on_cancel: list[Callable[[str], None]] = []
-        self._handler = owner.services.handler(owner.context.client)
-        self._tee: bytearray | None = None
-        """Copy of a streamed body for views, dumps and HAR; None if nobody wants it."""
-
-    @property
-    def stream_id(self) -> int:
-        return self._stream.stream_id
-
-    @property
-    def body(self) -> bytes:
-        """The request body; the same object as the flow's if that was not streamed."""
-        return b"".join(self._body)
-
-    def add_body(self, data: bytes) -> None:
-        self._body.append(data)
-
-    def drop_body(self) -> None:
-        self._body.clear()
-
-    def begin(self) -> None:
-        """The request is complete: let it be answered in a task of its own."""
-        if self._handler is None:
-            return  # the client is gone already
-        _ = spawn(self._answer(self._handler), name="hivemind exchange")
-
-    async def _answer(self, handler: ConnectionHandler) -> None:
-        # As for a hook: a client that waits for its answer is not inactive.
-        with handler.timeout_watchdog.disarm():
-            await self._owner.services.start(self)
-
-    def on_cancel(self, callback: Callable[[str], None]) -> None:
-        """Call back with the reason as soon as nobody waits for the answer (at once if so already)."""
-        if self.cancelled is not None:
-            callback(self.cancelled)
-        else:
-            self._on_cancel.append(callback)
-
-    def cancel(self, reason: str) -> None:
-        """Nobody waits any more. Idempotent; without effect on a finished exchange."""
-        if self.cancelled is not None or self.finished:
-            return
-        self.cancelled = reason
-        self._headers_passed.set()
-        self._owner.wake(self.stream_id)
-        callbacks, self._on_cancel = self._on_cancel, []
-        for callback in callbacks:
-            callback(reason)
-
-    def reached(self, peername: tuple[str, int] | None) -> None:
-        """Show the real upstream address of the current attempt in the flow."""
-        self.server.peername = peername
-
-    async def respond(self, head: ResponseHead, body: bytes) -> bool:
-        """Answer with a complete message at once."""
-        if has_body(self.flow.request.method, head.status):
-            head = head.with_header("content-length", str(len(body)))
-        response = self._response(head)
-        pushed: list[HttpEvent] = [ResponseHeaders(self.stream_id, response, not body)]
-        if body:
-            pushed.append(ResponseData(self.stream_id, body))
-        pushed.append(ResponseEndOfMessage(self.stream_id))
-        return await self._push(pushed, last=True)
-
-    async def start(self, head: ResponseHead) -> bool:
-        """Send the headers of a streamed answer; returns after the `responseheaders` hook did."""
-        version = self.flow.request.http_version
-        if version == "HTTP/1.1" and head.get("content-length") is None:
-            head = head.adding("transfer-encoding", "chunked")
-        response = self._response(head)
-        response.stream = True
-        self._tee = bytearray() if self._owner.services.wants_bodies() else None
-        if not await self._push([ResponseHeaders(self.stream_id, response, end_stream=False)]):
-            return False
-        await self._headers_passed.wait()
-        return self.cancelled is None
-
-    async def write(self, data: bytes) -> bool:
-        """Send body bytes; returns when the client has room for more."""
-        if self._tee is not None and len(self._tee) < TEE_BYTES:
-            self._tee += data[: TEE_BYTES - len(self._tee)]
-        if not await self._push([ResponseData(self.stream_id, data)]):
-            return False
-        assert self._handler is not None
-        await self._handler.drain_writers()
-        await self._owner.room(self.stream_id)
-        return self.cancelled is None
-
-    async def finish(self) -> bool:
-        """End the message cleanly."""
-        self._store_tee()
-        return await self._push([ResponseEndOfMessage(self.stream_id)], last=True)
-
-    async def fail(self, message: str) -> None:
-        """Break the transfer, or answer with an error page if nothing was sent yet."""
-        self._store_tee()
-        error = ResponseProtocolError(self.stream_id, message, ErrorCode.GENERIC_SERVER_ERROR)
-        await self._push([error], last=True)
-
-    async def kill(self) -> None:
-        """Carry out `flow.kill()` on a flow in transit: mitmproxy itself only marks it."""
-        self._store_tee()
-        if self._handler is not None:
-            error = ResponseProtocolError(self.stream_id, Error.KILLED_MESSAGE, ErrorCode.KILL)
-            await self._handler.server_event(
-                ExchangeEvent(self.flow, [error], self._owner, self._stream)
-            )
-
-    def _response(self, head: ResponseHead) -> http.Response:
-        version = b"HTTP/1.0" if self.flow.request.http_version == "HTTP/1.0" else b"HTTP/1.1"
-        return http.Response(
-            version,
-            head.status,
-            head.reason.encode("latin-1", "replace"),
-            http.Headers(head.headers),
-            None,
-            None,
-            time.time(),  # noqa: TID251 - mitmproxy's own field for people
-            None,
-        )
-
-    def _store_tee(self) -> None:
-        if self._tee is not None and self.flow.response is not None:
-            self.flow.response.data.content = bytes(self._tee)
-
-    async def _push(self, pushed: Sequence[HttpEvent], *, last: bool = False) -> bool:
-        if self.cancelled is not None or self.finished or self._handler is None:
-            return False
-        # Set before the push: the stream's own end, which the last event brings, is no cancellation.
-        self.finished = last
-        await self._handler.server_event(
-            ExchangeEvent(self.flow, pushed, self._owner, self._stream)
-        )
-        return self.cancelled is None
-
-    def headers_hook_done(self) -> None:
-        self._headers_passed.set()
-
-
-class ExchangeEvent(events.MessageInjected[Sequence[HttpEvent]]):
-    """Response events on their way down to the layer that owns the exchange."""
+class ExchangeEvent(events.MessageInjected[Sequence[Push]]):
+    """Response parts on their way down to the layer that owns the exchange."""
 
     def __init__(
         self,
         flow: http.HTTPFlow,
-        message: Sequence[HttpEvent],
+        message: Sequence[Push],
         target: PooledHttpLayer,
         stream: HttpStream,
     ) -> None:
@@ -255,12 +95,28 @@ class ExchangeEvent(events.MessageInjected[Sequence[HttpEvent]]):
         self.stream = stream
 
 
+def translate(stream_id: int, pushed: Push) -> HttpEvent:
+    """A response part as the event that an upstream connection would have brought."""
+    match pushed:
+        case Data(data):
+            return ResponseData(stream_id, data)
+        case Head(response, ended):
+            return ResponseHeaders(stream_id, response, ended)
+        case End():
+            return ResponseEndOfMessage(stream_id)
+        case Break(message, killed):
+            if killed:
+                return ResponseProtocolError(stream_id, Error.KILLED_MESSAGE, ErrorCode.KILL)
+            return ResponseProtocolError(stream_id, message, ErrorCode.GENERIC_SERVER_ERROR)
+
+
 class ExchangePort(HttpConnection):
     """Stands where an upstream connection would: collects a request and starts its exchange."""
 
-    def __init__(self, context: Context, exchange: Exchange, max_body_bytes: int) -> None:
-        super().__init__(context, exchange.server)
+    def __init__(self, owner: PooledHttpLayer, exchange: Exchange, max_body_bytes: int) -> None:
+        super().__init__(owner.context.fork(), exchange.server)
         self.exchange = exchange
+        self._owner = owner
         self._max_body_bytes = max_body_bytes
         self._body_bytes = 0
         self._refused = False
@@ -274,7 +130,7 @@ class ExchangePort(HttpConnection):
                     yield from self._refuse()
         elif isinstance(event, RequestEndOfMessage):
             if not self._refused:
-                self.exchange.begin()
+                self._owner.answer(self.exchange)
         elif isinstance(event, RequestProtocolError):
             self.exchange.cancel(LEFT)
         elif isinstance(event, RequestHeaders):
@@ -327,6 +183,7 @@ class PooledHttpLayer(HttpLayer):
         self.services = services
         self._ports: dict[int, ExchangePort] = {}
         self._waiting_for_room: dict[int, asyncio.Future[None]] = {}
+        self._handler = services.handler(self.context.client)
 
     def __repr__(self) -> str:
         return f"PooledHttpLayer({self.mode.name}, exchanges: {len(self._ports)})"
@@ -369,9 +226,10 @@ class PooledHttpLayer(HttpLayer):
 
     def _handle_exchange_event(self, event: ExchangeEvent) -> layer.CommandGenerator[None]:
         if event.target is self:
-            for message in event.message:
-                if self.streams.get(event.stream.stream_id) is event.stream:
-                    yield from self.event_to_child(event.stream, message)
+            stream_id = event.stream.stream_id
+            for pushed in event.message:
+                if self.streams.get(stream_id) is event.stream:
+                    yield from self.event_to_child(event.stream, translate(stream_id, pushed))
             return
         # We are an outer layer: pass it to the stream whose tunnel leads to the target. Its own stream ids
         # mean nothing here.
@@ -405,8 +263,8 @@ class PooledHttpLayer(HttpLayer):
         server = Server(address=event.address, tls=event.tls)
         server.state = ConnectionState.OPEN
         server.timestamp_start = time.time()  # noqa: TID251 - mitmproxy's own field for people
-        exchange = Exchange(self, stream, server)
-        port = ExchangePort(self.context.fork(), exchange, self.services.max_body_bytes())
+        exchange = Exchange(self, stream.flow, stream.stream_id, server)
+        port = ExchangePort(self, exchange, self.services.max_body_bytes())
         self.connections[server] = port
         self._ports[stream.stream_id] = port
         yield from self.event_to_child(stream, GetHttpConnectionCompleted(event, (server, None)))
@@ -431,8 +289,37 @@ class PooledHttpLayer(HttpLayer):
             self.connections.pop(port.exchange.server, None)
             port.exchange.cancel(LEFT)
 
-    async def room(self, stream_id: int) -> None:
-        """Wait until an HTTP/2 client has taken enough of what is buffered for this stream."""
+    # What an exchange needs of its connection.
+
+    def open(self) -> bool:
+        """Is the client still connected?"""
+        return self._handler is not None
+
+    def wants_bodies(self) -> bool:
+        """Does a view, a dump or a HAR export want to see streamed bodies?"""
+        return self.services.wants_bodies()
+
+    def answer(self, exchange: Exchange) -> None:
+        """Have a complete request answered in a task of its own."""
+        if self._handler is not None:
+            _ = spawn(self._answer(self._handler, exchange), name="hivemind exchange")
+
+    async def _answer(self, handler: ConnectionHandler, exchange: Exchange) -> None:
+        # As for a hook: a client that waits for its answer is not inactive.
+        with handler.timeout_watchdog.disarm():
+            await self.services.start(exchange)
+
+    async def push(self, exchange: Exchange, pushed: Sequence[Push]) -> None:
+        """Send response parts down to the stream of an exchange."""
+        port = self._ports.get(exchange.stream_id)
+        stream = self.streams.get(exchange.stream_id)
+        if self._handler is not None and stream is not None and port and port.exchange is exchange:
+            await self._handler.server_event(ExchangeEvent(exchange.flow, pushed, self, stream))
+
+    async def drain(self, stream_id: int) -> None:
+        """Wait for the socket, and with HTTP/2 until the client has taken enough of what is buffered."""
+        if self._handler is not None:
+            await self._handler.drain_writers()
         while self._buffered(stream_id) > HTTP2_BUFFER_BYTES:
             future = self._waiting_for_room[stream_id] = asyncio.get_running_loop().create_future()
             try:
@@ -441,6 +328,7 @@ class PooledHttpLayer(HttpLayer):
                 self._waiting_for_room.pop(stream_id, None)
 
     def wake(self, stream_id: int) -> None:
+        """End a wait for room."""
         future = self._waiting_for_room.get(stream_id)
         if future is not None and not future.done():
             future.set_result(None)
