@@ -14,6 +14,7 @@ if __name__.startswith("__mitmproxy_script__"):
 
     from hivemind_addon.addons.accounting import BudgetAccounting
     from hivemind_addon.addons.admission import Admission
+    from hivemind_addon.addons.chain import Chain
     from hivemind_addon.addons.configuration import Configuration
     from hivemind_addon.addons.control import Control
     from hivemind_addon.addons.detection import ProviderDetection
@@ -23,13 +24,15 @@ if __name__.startswith("__mitmproxy_script__"):
     from hivemind_addon.addons.telemetry import Telemetry
 
     addons = [
-        Configuration(),
-        Passthrough(),
-        Identity(),
-        ProviderDetection(),
-        BudgetAccounting(),
-        Admission(),
-        RetryReplay(),
-        Telemetry(),
-        Control(),
+        Chain(
+            Configuration(),
+            Passthrough(),
+            Identity(),
+            ProviderDetection(),
+            BudgetAccounting(),
+            Admission(),
+            RetryReplay(),
+            Telemetry(),
+            Control(),
+        )
     ]

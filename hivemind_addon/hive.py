@@ -53,11 +53,14 @@ class Hive:
         self.proxy: dict[str, object] = {}
         """Where the proxy listens, for `snapshot`."""
         self._numbers = itertools.count(1)
+        self._relay_settings: dict[str, RelaySettings] = {}
+        """By profile, until settings change."""
 
     def apply(self, settings: Settings, profiles: ProfileSet) -> None:
         """Use other settings from now on; running calls keep what they have read."""
         self.settings = settings
         self.profiles = profiles
+        self._relay_settings.clear()
         self.desk.refresh()
 
     def limit_of(self, bucket: BucketKey) -> int:
@@ -87,10 +90,15 @@ class Hive:
         return Ticket(next(self._numbers), agent, arrived_at=now, deadline=deadline)
 
     def relay_settings(self, call: Call) -> RelaySettings:
+        cached = self._relay_settings.get(call.profile.name)
+        if cached is not None:
+            return cached
         retry, timeouts = self.settings.retry, call.profile.timeouts
         hold = call.profile.prelude_hold if retry.prelude_hold is None else retry.prelude_hold
         policy = RetryPolicy(retry.max_retries, retry.base, retry.max_delay, retry.write_retries)
-        return RelaySettings(policy, hold, timeouts.connect, timeouts.first_byte, timeouts.idle)
+        made = RelaySettings(policy, hold, timeouts.connect, timeouts.first_byte, timeouts.idle)
+        self._relay_settings[call.profile.name] = made
+        return made
 
     def begin(self, call: Call) -> None:
         """A call is known well enough to be counted."""

@@ -30,7 +30,7 @@ def test_every_setting_is_in_the_readme_as_the_code_has_it():
 
 
 def test_every_addon_is_in_readme_and_architecture():
-    addons = re.findall(r"^        (\w+)\(\),$", INIT, re.MULTILINE)
+    addons = re.findall(r"^ +(\w+)\(\),$", INIT, re.MULTILINE)
     assert len(addons) >= 9
     architecture = (ROOT / "docs" / "architecture.md").read_text()
     for addon in addons:

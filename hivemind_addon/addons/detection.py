@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 from mitmproxy import http
 
 from hivemind_addon.addons import state
@@ -49,7 +47,7 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
     if hive.settings.admission.max_wait is not None:
         wait = min(wait, hive.settings.admission.max_wait)
     return Call(
-        request_id=str(uuid.uuid4()),
+        request_id=flow.id,
         method=flow.request.method.upper(),
         path=path,
         identity=NOBODY,
