@@ -22,7 +22,7 @@ class ProviderDetection:
         profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
         if profile is None:
             return
-        if flow.request.headers.get("upgrade", "").lower() == "websocket":
+        if state.caller_of(flow).headers.get("upgrade", "").lower() == "websocket":
             # A socket would carry many calls past every gate. 426 makes Codex fall back to HTTPS.
             flow.response = http.Response.make(
                 426, b"HiveMind: use HTTPS, WebSocket is not scheduled.", {"connection": "close"}

@@ -9,7 +9,7 @@ import weakref
 from mitmproxy import connection, http
 
 from hivemind_addon.addons import state
-from hivemind_addon.intake import Caller
+from hivemind_addon.intake import NO_MARKS, Caller
 from hivemind_addon.policies.identity import (
     PREFIX,
     Marks,
@@ -34,7 +34,7 @@ class Identity:
         """One look-up per connection: the process at its other end does not change."""
 
     def http_connect(self, flow: http.HTTPFlow) -> None:
-        marks = _proxy_marks(flow)
+        marks = _proxy_marks(flow, state.lowered(flow.request.headers))
         if marks is not None:
             self._proxy_marks[flow.client_conn] = marks
         elif state.hive().profiles.match_host(flow.request.host, flow.request.port) is not None:
@@ -43,12 +43,13 @@ class Identity:
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         client = flow.client_conn
-        # Inside a tunnel only CONNECT's credentials are meant for us; a header there is stripped all the same.
-        marks = _proxy_marks(flow)
-        marks = self._proxy_marks.get(client) or marks
         headers = state.lowered(flow.request.headers)
-        own = from_own_headers(headers)
-        for name in [name for name in headers if name.startswith(PREFIX)]:
+        # Inside a tunnel only CONNECT's credentials are meant for us; a header there is stripped all the same.
+        marks = _proxy_marks(flow, headers)
+        marks = self._proxy_marks.get(client) or marks
+        ours = [name for name in headers if name.startswith(PREFIX)]
+        own = from_own_headers(headers) if ours else NO_MARKS
+        for name in ours:
             del flow.request.headers[name], headers[name]
         caller = Caller(
             connection=f"conn-{client.id[:8]}",
@@ -74,10 +75,14 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _proxy_marks(flow: http.HTTPFlow) -> Marks | None:
-    """From the header, or from mitmproxy's own ProxyAuth, which has removed it by now."""
-    value = flow.request.headers.pop("proxy-authorization", None)
+def _proxy_marks(flow: http.HTTPFlow, headers: dict[str, str]) -> Marks | None:
+    """From the header, or from mitmproxy's own ProxyAuth, which has removed it by now.
+
+    The header is removed from the request and from `headers`.
+    """
+    value = headers.pop("proxy-authorization", None)
     if value is not None:
+        del flow.request.headers["proxy-authorization"]
         return parse_proxy_authorization(value)
     checked = flow.metadata.get("proxyauth")
     return parse_grammar(*checked) if checked else None

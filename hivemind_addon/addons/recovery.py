@@ -141,11 +141,14 @@ def _upstream_request(
     headers: list[tuple[str, str]] = []
     cookies: list[str] = []
     spelling: dict[str, str] = {}
+    host: str | None = None
     for key, value in end_to_end(request.headers.fields):
         name, text = key.decode("latin-1"), value.decode("utf-8", "surrogateescape")
         match name.lower():
-            case "host" | "content-length" | "expect":
+            case "content-length" | "expect":
                 continue
+            case "host":
+                host = text
             case "cookie":
                 cookies.append(text)  # HTTP/2 may split it (RFC 9113 section 8.2.3)
             case lowered:
@@ -153,9 +156,10 @@ def _upstream_request(
                 headers.append((spelling.setdefault(lowered, name), text))
     if cookies:
         headers.append(("Cookie", "; ".join(cookies)))
+    # HTTP/2 has no Host header; another base URL is addressed by its own name.
     same_host = origin.host == request.host
-    host = (request.host_header or origin.netloc) if same_host else origin.netloc
-    headers.insert(0, ("Host", host))
+    host = (host or request.host_header) if same_host else None
+    headers.insert(0, ("Host", host or origin.netloc))
     if call.ask_usage:
         changed = call.dialect.request_usage(body)
         if changed is None:
