@@ -62,6 +62,9 @@ class Call:
     """Retries that counted against `max_retries`."""
     failures: list[Failure] = field(default_factory=list)
     status: int | None = None
+    """Status that the client got."""
+    broken: bool = False
+    """The client got an error inside a 200 answer, or a transfer that did not end well."""
     usage: Usage | None = None
     tap: StreamTap | None = None
     """Reads the stream that is running, for usage even if the client leaves."""
@@ -92,8 +95,13 @@ class Call:
     def _maybe_processed(self) -> bool:
         """Was there a good answer, or did the client leave while an attempt was under way?"""
         under_way = self.attempts > len(self.failures)
-        answered = self.status is not None and self.status < 400
+        answered = not self.failed
         return answered or (self.cancelled is not None and under_way)
+
+    @property
+    def failed(self) -> bool:
+        """Has the client no usable answer?"""
+        return self.status is None or self.status >= 400 or self.broken
 
     def on_cancel(self, callback: Callable[[str], None]) -> None:
         """Call back once with the reason if nobody waits for the answer any more."""

@@ -116,7 +116,7 @@ class Hive:
         self.ledger.end(
             call.identity.agent,
             attempts=call.attempts,
-            failed=call.cancelled is None and (call.status is None or call.status >= 400),
+            failed=call.cancelled is None and call.failed,
             cancelled=call.cancelled is not None,
             usage=call.usage,
         )

@@ -47,7 +47,7 @@ class Ledger:
         account = self._accounts.pop(agent, None) or AgentAccount()
         self._accounts[agent] = account
         if len(self._accounts) > self._most_agents:
-            self._fold_oldest()
+            self._fold_oldest(agent)
         return account
 
     def begin(self, agent: str) -> None:
@@ -79,9 +79,9 @@ class Ledger:
             total.absorb(account)
         return asdict(total)
 
-    def _fold_oldest(self) -> None:
+    def _fold_oldest(self, newest: str) -> None:
         for agent, account in self._accounts.items():
-            if agent != OTHERS and not account.in_flight:
+            if agent not in (OTHERS, newest) and not account.in_flight:
                 del self._accounts[agent]
                 others = self._accounts.pop(OTHERS, None) or AgentAccount()
                 others.absorb(account)

@@ -8,6 +8,7 @@ has read.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 COLLECT_BYTES = 8 * 1024 * 1024
 """A JSON answer up to this size is held whole: it can be repeated if it is cut, and views can read it."""
+
+REMAINDER = 0.5
+"""Seconds to wait for what follows an error inside a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class Attempt:
         except faults.SEND_FAULTS as error:
             if not (call.replayable and lease.reused and faults.lost_connection(error)):
                 raise
+            call.failures.append(faults.failure_of(error, self._where))
         call.attempts += 1
         return await self._send_once(Lease(fresh=True))
 
@@ -199,24 +204,33 @@ class Attempt:
         held = bytearray()
         try:
             async with asyncio.timeout(self._settings.prelude_hold):
-                while not tap.content and not tap.complete:
+                while not (tap.content or tap.complete or tap.failure):
                     chunk = await response.content.readany()
                     if not chunk:
                         return Failed(
                             faults.cut(self._where, "the stream ended before any content")
                         )
                     held += tap.feed(chunk)
-                    if tap.failure is not None and not tap.content:
-                        while chunk := await response.content.readany():
-                            held += chunk
-                        return Failed(tap.failure, None, bytes(held))
         except TimeoutError:
             pass
         except faults.SEND_FAULTS as error:
             return Failed(faults.failure_of(error, self._where))
+        if tap.failure is not None and not tap.content:
+            # What follows the error is wanted only in case it must be passed on; whether and how it comes changes
+            # nothing about the failure.
+            held += await self._remainder(response)
+            return Failed(tap.failure, None, bytes(held))
         if tap.content:
             self._call.first_content_at = self._clock.monotonic()
         return bytes(held)
+
+    async def _remainder(self, response: aiohttp.ClientResponse) -> bytes:
+        rest = bytearray()
+        with contextlib.suppress(*faults.SEND_FAULTS):
+            async with asyncio.timeout(REMAINDER):
+                while len(rest) < COLLECT_BYTES and (chunk := await response.content.readany()):
+                    rest += chunk
+        return bytes(rest)
 
     async def _forward(
         self,
@@ -227,39 +241,65 @@ class Attempt:
         insertable: bool = False,
     ) -> None:
         """Pass bytes on as they come, until the end, a cut, or a client that left."""
-        write, read = self._client.write, response.content.readany
         failure: Failure | None = None
-        if first and not await write(first):
-            return
-        idle = self._settings.idle_timeout
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(idle) as limit:
-                while chunk := await read():
-                    if tap is not None:
-                        chunk = tap.feed(chunk)
-                    self._call.answer_bytes += len(chunk)
-                    if chunk and not await write(chunk):
-                        return
-                    if idle is not None:
-                        limit.reschedule(loop.time() + idle)
+            if not await self._pump(response.content, first, tap):
+                return
         except faults.SEND_FAULTS as error:
             failure = faults.failure_of(error, self._where)
-        if tap is not None and failure is None and not tap.complete and tap.failure is None:
-            failure = faults.cut(self._where, "the stream ended without its last event")
-        self._release(Outcome.DROPPED if failure else Outcome.SUCCESS)
-        if tap is not None and (rest := tap.rest()):
-            await write(rest)
-        if failure is None:
-            await self._client.finish()
-        else:
+        failure = failure or self._cut(tap)
+        self._ended(tap, failure)
+        if failure is not None:
+            # Half an event that was held back is worth nothing to a reader.
             await self._break(failure, tap if insertable else None)
+            return
+        if tap is not None and (rest := tap.rest()):
+            await self._client.write(rest)
+        if tap is not None and tap.failure is not None:
+            # The provider's own error event has told the client.
+            self._call.failures.append(tap.failure)
+            self._call.broken = True
+        await self._client.finish()
+
+    async def _pump(
+        self, content: aiohttp.StreamReader, first: bytes, tap: StreamTap | None
+    ) -> bool:
+        """Read and write until upstream ends; False if the client left. Raises what reading raises."""
+        write, idle = self._client.write, self._settings.idle_timeout
+        loop = asyncio.get_running_loop()
+        chunk = first
+        async with asyncio.timeout(idle) as limit:
+            while True:
+                limit.reschedule(None)  # a slow client is not an idle provider
+                self._call.answer_bytes += len(chunk)
+                if content.at_eof() or (tap is not None and tap.complete):
+                    self._ended(tap, self._cut(tap))
+                if chunk and not await write(chunk):
+                    return False
+                if idle is not None:
+                    limit.reschedule(loop.time() + idle)
+                chunk = await content.readany()
+                if not chunk:
+                    return True
+                if tap is not None:
+                    chunk = tap.feed(chunk)
+
+    def _cut(self, tap: StreamTap | None) -> Failure | None:
+        """At the end of the upstream answer: did it stop before its dialect's last event?"""
+        if tap is None or tap.complete or tap.failure is not None:
+            return None
+        return faults.cut(self._where, "the stream ended without its last event")
+
+    def _ended(self, tap: StreamTap | None, failure: Failure | None) -> None:
+        """Upstream is done: give the permit back, however long the client still reads."""
+        failure = failure or (tap.failure if tap is not None else None)
+        self._release(Outcome.SUCCESS if failure is None else faults.outcome_of(failure))
 
     async def _break(self, failure: Failure, tap: StreamTap | None) -> None:
         """Say that the answer is cut: an error event where one fits, and a transfer that does not end well."""
         call = self._call
         call.failures.append(failure)
-        call.status = 502
+        call.broken = True
         if tap is not None and tap.at_boundary:
             message = f"HiveMind: {failure.message}"
             await self._client.write(call.dialect.error_event(502, message, failure.code))

@@ -178,6 +178,7 @@ def last_word(call: Call, result: Failed, reason: str) -> tuple[ResponseHead, by
     hopeless = reason != "final" or failure.kind is FailureClass.QUOTA
     if result.head is not None:
         call.status = result.head.status
+        call.broken = call.status < 400
         head = result.head.with_header("x-should-retry", "false") if hopeless else result.head
         return head, result.body
     call.status = 504 if failure.code in ("timeout", "connect_timeout") else 502

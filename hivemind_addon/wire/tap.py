@@ -54,6 +54,10 @@ class StreamTap:
         self._held = b""
         self._held_from = 0
         """Stream offset of the first held byte."""
+        self._loose = False
+        """Half an event was forwarded after all."""
+        self._hidden = b""
+        """Raw bytes of the event just hidden."""
 
     @property
     def complete(self) -> bool:
@@ -68,7 +72,7 @@ class StreamTap:
     @property
     def at_boundary(self) -> bool:
         """True if an event may be inserted after the bytes forwarded so far."""
-        return self.readable and (self._hide or self._sse.at_boundary)
+        return self.readable and not self._loose and (self._hide or self._sse.at_boundary)
 
     def feed(self, chunk: bytes) -> bytes:
         """Read a chunk; answers the bytes to forward now."""
@@ -91,6 +95,7 @@ class StreamTap:
     def rest(self) -> bytes:
         """At the end of the stream: bytes of an unfinished event still held back."""
         held, self._held = self._held, b""
+        self._loose = bool(held)
         return held
 
     def usage(self, prompt_bytes: int) -> Usage:
@@ -127,6 +132,12 @@ class StreamTap:
             self._held_from = event.end
             kind = self._reader.feed(event)
             self.content = self.content or kind is EventKind.CONTENT
-            if kind is not EventKind.USAGE:
+            if kind is EventKind.USAGE:
+                self._hidden = raw
+                continue
+            # The LF of a CRLF that ended the hidden event may come by itself.
+            late = raw == b"\n" and self._hidden.endswith(b"\r")
+            self._hidden = b""
+            if not late:
                 forward += raw
         return bytes(forward)
