@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Usage
 from hivemind_addon.wire import errors, fields
+from hivemind_addon.wire.base import JsonDialect
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _QUIET_BLOCKS = ("text", "thinking")
 """Blocks that begin empty; any other block (a tool call, a search result) is content at once."""
 
 
-class AnthropicMessages:
+class AnthropicMessages(JsonDialect):
     """The dialect of `/v1/messages`."""
 
     name = "anthropic"
@@ -59,11 +60,6 @@ class AnthropicMessages:
     def read_usage(self, body: bytes) -> Usage | None:
         return read_usage(fields.usage_object(body))
 
-    def classify(
-        self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
-    ) -> Failure | None:
-        return errors.classify_answer(status, headers, body, now_epoch)
-
     def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
         kind = _TYPES.get(status, "api_error" if status >= 500 else "invalid_request_error")
         error: dict[str, object] = {"type": kind, "message": message}
@@ -74,10 +70,6 @@ class AnthropicMessages:
     def error_event(self, status: int, message: str, code: str | None = None) -> bytes:
         # Without its event name the official SDK ignores an error silently.
         return b"event: error\ndata: " + self.error_body(status, message, code) + b"\n\n"
-
-    def request_usage(self, body: bytes) -> bytes | None:
-        del body  # streams always report usage
-        return None
 
 
 class AnthropicReader:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from hivemind_addon.wire import anthropic, errors, fields, openai_chat
+from hivemind_addon.wire.base import OpenAIShape
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 _ANTHROPIC_MARKS = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-class Generic:
+class Generic(OpenAIShape):
     """Nothing is required of requests and streams."""
 
     name = "generic"
@@ -37,21 +37,6 @@ class Generic:
 
     def read_usage(self, body: bytes) -> Usage | None:
         return read_usage(fields.usage_object(body))
-
-    def classify(
-        self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
-    ) -> Failure | None:
-        return errors.classify_answer(status, headers, body, now_epoch)
-
-    def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
-        return json.dumps({"error": openai_chat.error_members(status, message, code)}).encode()
-
-    def error_event(self, status: int, message: str, code: str | None = None) -> bytes:
-        return b"data: " + self.error_body(status, message, code) + b"\n\n"
-
-    def request_usage(self, body: bytes) -> bytes | None:
-        del body  # an unknown host may refuse the field
-        return None
 
 
 class GenericReader:

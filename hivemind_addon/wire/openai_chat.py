@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Usage
 from hivemind_addon.wire import errors, fields
+from hivemind_addon.wire.base import OpenAIShape
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
 if TYPE_CHECKING:
@@ -19,11 +20,10 @@ if TYPE_CHECKING:
     from hivemind_addon.wire.sse import SseEvent
 
 _ASK = b'"stream_options":{"include_usage":true},'
-_TYPES = {402: "insufficient_quota", 429: "rate_limit_error"}
 _COUNTS = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "total_tokens")
 
 
-class OpenAIChat:
+class OpenAIChat(OpenAIShape):
     """The dialect of `/v1/chat/completions`."""
 
     name = "openai-chat"
@@ -45,17 +45,6 @@ class OpenAIChat:
 
     def read_usage(self, body: bytes) -> Usage | None:
         return read_usage(fields.usage_object(body))
-
-    def classify(
-        self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
-    ) -> Failure | None:
-        return errors.classify_answer(status, headers, body, now_epoch)
-
-    def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
-        return json.dumps({"error": error_members(status, message, code)}).encode()
-
-    def error_event(self, status: int, message: str, code: str | None = None) -> bytes:
-        return b"data: " + self.error_body(status, message, code) + b"\n\n"
 
     def request_usage(self, body: bytes) -> bytes | None:
         try:
@@ -216,11 +205,3 @@ def session(body: Mapping[str, object]) -> str | None:
     """The client's own mark of a conversation, in the fields of the OpenAI family."""
     marks = (fields.text(body.get(n)) for n in ("prompt_cache_key", "user", "safety_identifier"))
     return next(filter(None, marks), None)
-
-
-def error_members(status: int, message: str, code: str | None) -> dict[str, object]:
-    """The OpenAI error object."""
-    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
-    if status == 429:
-        code = code or "rate_limit_exceeded"
-    return {"message": message, "type": kind, "param": None, "code": code}

@@ -6,8 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from hivemind_addon.wire import errors, fields
+from hivemind_addon.wire.base import OpenAIShape, error_members
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
-from hivemind_addon.wire.openai_chat import error_members, read_usage, session
+from hivemind_addon.wire.openai_chat import read_usage, session
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,7 @@ _QUIET_ITEMS = ("message", "reasoning")
 """Items that begin empty; any other item is a tool call."""
 
 
-class OpenAIResponses:
+class OpenAIResponses(OpenAIShape):
     """The dialect of `/v1/responses`."""
 
     name = "openai-responses"
@@ -41,14 +42,6 @@ class OpenAIResponses:
     def read_usage(self, body: bytes) -> Usage | None:
         return read_usage(fields.usage_object(body))
 
-    def classify(
-        self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
-    ) -> Failure | None:
-        return errors.classify_answer(status, headers, body, now_epoch)
-
-    def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
-        return json.dumps({"error": error_members(status, message, code)}).encode()
-
     def error_event(self, status: int, message: str, code: str | None = None) -> bytes:
         members = error_members(status, message, code)
         event = {
@@ -59,10 +52,6 @@ class OpenAIResponses:
             "sequence_number": 0,
         }
         return b"event: error\ndata: " + json.dumps(event).encode() + b"\n\n"
-
-    def request_usage(self, body: bytes) -> bytes | None:
-        del body  # the terminal event always reports usage
-        return None
 
 
 class ResponsesReader:
