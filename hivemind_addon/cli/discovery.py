@@ -151,6 +151,8 @@ def _start(port: int | None, config: Path | None) -> ProxyInfo:
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
+            # A buffered log would show a line only when 8 KiB of them have come.
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C at the agent must not end everybody's proxy
         )
     info = _wait(process)

@@ -127,6 +127,7 @@ def start_proxy(
     log = home / "proxy.log"
     env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()}
     env["HIVEMIND_HOME"] = str(home / "hive")
+    env["PYTHONUNBUFFERED"] = "1"  # tests read the log while the proxy runs
     with log.open("wb") as out:
         process = subprocess.Popen(
             arguments, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env
