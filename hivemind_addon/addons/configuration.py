@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import ssl
 from pathlib import Path
@@ -18,9 +17,6 @@ from hivemind_addon.schema import SettingsError
 from hivemind_addon.upstream.pool import TlsSettings
 
 logger = logging.getLogger("hivemind.config")
-
-GC_THRESHOLDS = (20_000, 20, 50)
-"""Allocations before a young collection, and collections before an older one (default 2,000, 10, 10)."""
 
 _TLS_OPTIONS = {
     "ssl_insecure",
@@ -52,13 +48,6 @@ class Configuration:
             None,
             "HiveMind's settings file (hivemind.yaml). Without one, defaults serve.",
         )
-
-    def running(self) -> None:
-        # What is loaded by now stays for good: the collector need not look at it again and again. With the wider
-        # threshold this was measured at 5 % to 10 % of the processor time per request.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
 
     def configure(self, updated: set[str]) -> None:
         if "hivemind_config" in updated:
