@@ -79,14 +79,12 @@ async def prepare(hive: Hive, call: Call, body: bytes, caller: Caller) -> None:
 def read_facts(call: Call, headers: Mapping[str, str], body: bytes) -> RequestFacts:
     """Read what the dialect wants to know; a body that is no JSON object tells nothing."""
     plain = decode_all(body, headers.get("content-encoding"))
-    if not plain:
-        return RequestFacts()
     try:
-        head = _decoder.decode(plain)
+        head = _decoder.decode(plain or b"{}")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return RequestFacts()
+        head = _Head()
     fields = {name: value for name in REQUEST_FIELDS if (value := getattr(head, name)) is not None}
-    return call.dialect.read_request(fields)
+    return call.dialect.read_request(fields, call.path)
 
 
 def credential_of(headers: SupportsGet, names: tuple[str, ...]) -> str | None:

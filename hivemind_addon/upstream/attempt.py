@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from hivemind_addon.runtime import Clock
     from hivemind_addon.upstream.pool import UpstreamPool, UpstreamRequest
     from hivemind_addon.upstream.relay import ClientSide, RelaySettings
+    from hivemind_addon.wire.dialect import EventDecoder
 
 COLLECT_BYTES = 8 * 1024 * 1024
 """A JSON answer up to this size is held whole: it can be repeated if it is cut, and views can read it."""
@@ -120,9 +121,12 @@ class Attempt:
         if head.status >= 400:
             return await self._read_error(response, head)
         content_type = (head.get("content-type") or "").partition(";")[0].strip().lower()
-        tapped = self._call.operation is not Operation.OTHER
-        if content_type == "text/event-stream" and tapped:
-            return await self._stream(response, head)
+        if self._call.operation is not Operation.OTHER:
+            events = self._call.dialect.stream_decoder(
+                content_type, streamed=self._call.facts.stream
+            )
+            if events is not None:
+                return await self._stream(response, head, events)
         if content_type.endswith("json") and not self._call.facts.stream:
             return await self._read_json(response, head)
         return await self._pass_through(response, head, b"")
@@ -176,7 +180,7 @@ class Attempt:
         return Answered()
 
     async def _stream(
-        self, response: aiohttp.ClientResponse, head: ResponseHead
+        self, response: aiohttp.ClientResponse, head: ResponseHead, events: EventDecoder
     ) -> Answered | Failed:
         encoding = head.get("content-encoding")
         plain = (encoding or "identity").strip().lower() == "identity"
@@ -184,6 +188,7 @@ class Attempt:
             self._call.dialect.stream_reader(),
             decoding.decoder_for(encoding),
             decoding.ERRORS,
+            events=events,
             hide_usage=self._call.ask_usage and plain,
         )
         self._call.tap = tap

@@ -6,11 +6,13 @@ import json
 from typing import TYPE_CHECKING
 
 from hivemind_addon.wire import errors
+from hivemind_addon.wire.sse import SSE, SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hivemind_addon.model import Failure
+    from hivemind_addon.wire.dialect import EventDecoder
 
 
 _TYPES = {402: "insufficient_quota", 429: "rate_limit_error"}
@@ -23,6 +25,10 @@ class JsonDialect:
         self, status: int, headers: Mapping[str, str], body: bytes, now_epoch: float
     ) -> Failure | None:
         return errors.classify_answer(status, headers, body, now_epoch)
+
+    def stream_decoder(self, content_type: str, *, streamed: bool) -> EventDecoder | None:
+        del streamed
+        return SseDecoder() if content_type == SSE else None
 
     def request_usage(self, body: bytes) -> bytes | None:
         del body

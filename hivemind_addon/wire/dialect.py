@@ -60,6 +60,22 @@ class RequestFacts:
     """False if the answer would carry no usage unless we ask for it."""
 
 
+class EventDecoder(Protocol):
+    """Cuts the bytes of a streamed answer into events, whatever the framing (SSE, NDJSON, a JSON array).
+
+    Every byte belongs to exactly one reported event, so the raw bytes may be cut at `SseEvent.end`.
+    """
+
+    @property
+    def at_boundary(self) -> bool:
+        """True if an event of the dialect may be inserted after the bytes fed so far."""
+        ...
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Read a chunk of any size; answers the events that it completes."""
+        ...
+
+
 class StreamReader(Protocol):
     """Reads the events of one answer. Pure: bytes in, meaning out."""
 
@@ -87,8 +103,20 @@ class Dialect(Protocol):
 
     name: str
 
-    def read_request(self, body: Mapping[str, object]) -> RequestFacts:
-        """Read the decoded JSON body (top-level mapping; values may be any JSON value)."""
+    def read_request(self, body: Mapping[str, object], path: str = "") -> RequestFacts:
+        """Read the decoded JSON body (top-level mapping; values may be any JSON value) and the path.
+
+        `path` is without query; some dialects name model and streaming there.
+        """
+        ...
+
+    def stream_decoder(self, content_type: str, *, streamed: bool) -> EventDecoder | None:
+        """The framing of an answer, or None if it is no stream that the dialect reads.
+
+        Args:
+            content_type: media type in lower case, without parameters.
+            streamed: whether the request asked for a stream (`RequestFacts.stream`).
+        """
         ...
 
     def stream_reader(self) -> StreamReader: ...

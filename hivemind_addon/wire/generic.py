@@ -23,7 +23,8 @@ class Generic(OpenAIShape):
 
     name = "generic"
 
-    def read_request(self, body: Mapping[str, object]) -> RequestFacts:
+    def read_request(self, body: Mapping[str, object], path: str = "") -> RequestFacts:
+        del path
         limits = (fields.whole(body.get(name)) for name in _LIMITS)
         return RequestFacts(
             model=fields.text(body.get("model")),

@@ -28,7 +28,8 @@ class OpenAIChat(OpenAIShape):
 
     name = "openai-chat"
 
-    def read_request(self, body: Mapping[str, object]) -> RequestFacts:
+    def read_request(self, body: Mapping[str, object], path: str = "") -> RequestFacts:
+        del path
         stream = body.get("stream") is True
         options = fields.mapping(body.get("stream_options"))
         return RequestFacts(

@@ -28,7 +28,8 @@ class OpenAIResponses(OpenAIShape):
 
     name = "openai-responses"
 
-    def read_request(self, body: Mapping[str, object]) -> RequestFacts:
+    def read_request(self, body: Mapping[str, object], path: str = "") -> RequestFacts:
+        del path
         return RequestFacts(
             model=fields.text(body.get("model")),
             stream=body.get("stream") is True,

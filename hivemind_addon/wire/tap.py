@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hivemind_addon.model import Failure
-    from hivemind_addon.wire.dialect import StreamReader
+    from hivemind_addon.wire.dialect import EventDecoder, StreamReader
 
 BYTES_PER_TOKEN = 4
 """The estimate used only where a provider reported nothing."""
@@ -40,6 +40,7 @@ class StreamTap:
         decode: Callable[[bytes], bytes] | None,
         decode_errors: tuple[type[Exception], ...] = (),
         *,
+        events: EventDecoder | None = None,
         hide_usage: bool = False,
     ) -> None:
         self.content = False
@@ -49,7 +50,7 @@ class StreamTap:
         self._reader = reader
         self._decode = decode
         self._decode_errors = decode_errors
-        self._sse = SseDecoder()
+        self._events = events or SseDecoder()
         self._hide = hide_usage
         self._held = b""
         self._held_from = 0
@@ -72,7 +73,7 @@ class StreamTap:
     @property
     def at_boundary(self) -> bool:
         """True if an event may be inserted after the bytes forwarded so far."""
-        return self.readable and not self._loose and (self._hide or self._sse.at_boundary)
+        return self.readable and not self._loose and (self._hide or self._events.at_boundary)
 
     def feed(self, chunk: bytes) -> bytes:
         """Read a chunk; answers the bytes to forward now."""
@@ -86,7 +87,7 @@ class StreamTap:
             return chunk
         if not self._hide:
             read = self._reader.feed
-            for event in self._sse.feed(plain):
+            for event in self._events.feed(plain):
                 if read(event) is EventKind.CONTENT:
                     self.content = True
             return chunk
@@ -126,7 +127,7 @@ class StreamTap:
     def _feed_and_hide(self, chunk: bytes) -> bytes:
         self._held += chunk
         forward = bytearray()
-        for event in self._sse.feed(chunk):
+        for event in self._events.feed(chunk):
             size = event.end - self._held_from
             raw, self._held = self._held[:size], self._held[size:]
             self._held_from = event.end
