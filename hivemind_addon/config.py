@@ -83,6 +83,12 @@ def _bucket_glob(value: str) -> str:
     return value
 
 
+def _profile_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", value):
+        raise ValueError
+    return value
+
+
 def _loopback(value: object) -> str:
     found = isinstance(value, str) and value == "localhost"
     with contextlib.suppress(ValueError):
@@ -99,6 +105,15 @@ def _folder(value: object) -> Path:
         return Path(value).expanduser()
     except RuntimeError as error:  # ~nobody
         raise ValueError(str(error)) from None
+
+
+def _heartbeat(value: object) -> str:
+    """YAML reads a bare `off` as false."""
+    if value is False or value == "off":
+        return "off"
+    if value != "auto":
+        raise ValueError
+    return "auto"
 
 
 def _size(value: object) -> int:
@@ -137,7 +152,8 @@ _GLOB = schema.checked("a glob on PROVIDER/OWNER/FAMILY", _bucket_glob)
 _LOOPBACK = schema.checked("a loopback address: 127.0.0.1, ::1 or localhost", _loopback)
 _CALLS = schema.whole(1, 10_000)
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_OWN_KEYS = {"upstreams": "HOST", "buckets": "GLOB"}
+_PROFILE_NAME = schema.checked("the name of a profile", _profile_name)
+_OWN_KEYS = {"upstreams": "HOST", "buckets": "GLOB", "local": "PROFILE"}
 """What stands for the keys that the user chooses, in `describe_settings`."""
 
 
@@ -210,6 +226,23 @@ class Settings:
         (),
         schema.list_of(schema.checked("HOST or *.DOMAIN, with or without :PORT", _listed_host)),
         "further LLM hosts; their dialect is found by path",
+    )
+    local: Mapping[str, str] = schema.setting(
+        _NONE,
+        _mapping_of(_PROFILE_NAME, _BASE_URL),
+        "servers of your own, such as `ollama: http://127.0.0.1:11434`; "
+        "`hivemind run` reaches them through a reverse listener",
+    )
+    websocket: str = schema.setting(
+        "refuse",
+        schema.one_of(("refuse", "pass")),
+        "WebSocket upgrades on LLM hosts: `refuse` answers 426, so that Codex falls back to HTTPS; "
+        "`pass` lets them through unscheduled",
+    )
+    heartbeat: str = schema.setting(
+        "auto",
+        schema.checked("off or auto", _heartbeat),
+        "keep streaming clients of short patience (Gemini CLI, Groq) alive while their request waits",
     )
     retry: RetrySettings = schema.setting(RetrySettings(), schema.group(RetrySettings))
     admission: AdmissionSettings = schema.setting(

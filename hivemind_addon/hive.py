@@ -25,7 +25,7 @@ from hivemind_addon.upstream.relay import RelaySettings
 if TYPE_CHECKING:
     from hivemind_addon.call import Call
     from hivemind_addon.config import Settings
-    from hivemind_addon.profiles import ProfileSet
+    from hivemind_addon.profiles import Profile, ProfileSet
 
 logger = logging.getLogger("hivemind")
 
@@ -41,6 +41,8 @@ class Hive:
         self.clock = clock or SystemClock()
         self.settings = settings
         self.profiles = profiles
+        self.local_targets: dict[tuple[str, int], str] = {}
+        """Servers of the user's own that have a reverse listener: address to profile name."""
         self.limit_option: int | None = None
         """`hivemind_max_concurrency`: wins over the config file."""
         self.desk = Desk(self.clock, self.limit_of)
@@ -62,6 +64,20 @@ class Hive:
         self.profiles = profiles
         self._relay_settings.clear()
         self.desk.refresh()
+
+    def profile_for(self, host: str, port: int, *, listener: bool = False) -> Profile | None:
+        """The profile that serves a host, or None: then it is no LLM host and is not touched.
+
+        Args:
+            host: name or address.
+            port: its port.
+            listener: the request came over a reverse listener, so whatever is behind it is an LLM host.
+        """
+        named = self.local_targets.get((host, port)) if self.local_targets else None
+        if named is not None and named in self.profiles.profiles:
+            return self.profiles.get(named)
+        found = self.profiles.match_host(host, port)
+        return self.profiles.listing if found is None and listener else found
 
     def limit_of(self, bucket: BucketKey) -> int:
         """The concurrency limit of a bucket: by name, by option, by config, by profile."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from mitmproxy import http
 
 from hivemind_addon.addons import state
@@ -10,6 +12,7 @@ from hivemind_addon.hive import NOBODY
 from hivemind_addon.intake import credential_of, prepare
 from hivemind_addon.policies.patience import patience
 from hivemind_addon.profiles import Profile
+from hivemind_addon.upstream.messages import Origin
 from hivemind_addon.wire.registry import get_dialect
 
 
@@ -17,16 +20,13 @@ class ProviderDetection:
     """Opens a `Call` for every request to a matched host."""
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
-        if flow.is_replay or flow.response or flow.error:
+        if flow.response or flow.error:
             return
-        profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
+        profile = state.profile_of(flow)
         if profile is None:
             return
         if state.caller_of(flow).headers.get("upgrade", "").lower() == "websocket":
-            # A socket would carry many calls past every gate. 426 makes Codex fall back to HTTPS.
-            flow.response = http.Response.make(
-                426, b"HiveMind: use HTTPS, WebSocket is not scheduled.", {"connection": "close"}
-            )
+            _answer_websocket(flow)
             return
         state.set_call(flow, open_call(flow, profile))
 
@@ -34,6 +34,32 @@ class ProviderDetection:
         call = state.call_of(flow)
         if call is not None and state.is_open(flow) and not flow.request.stream:
             await read_body(flow, call, flow.request.raw_content or b"")
+
+
+def _answer_websocket(flow: http.HTTPFlow) -> None:
+    """A socket would carry many calls past every gate. 426 makes Codex fall back to HTTPS at once."""
+    if state.hive().settings.websocket == "refuse":
+        flow.response = http.Response.make(
+            426, b"HiveMind: use HTTPS, WebSocket is not scheduled.", {"connection": "close"}
+        )
+        return
+    # mitmproxy's own upstream side carries it, so its own fields must say where to.
+    base = state.hive().settings.upstreams.get(flow.request.host.lower())
+    if base is not None:
+        origin, prefix = split_base(base)
+        flow.request.scheme, flow.request.host, flow.request.port = (
+            origin.scheme,
+            origin.host,
+            origin.port,
+        )
+        flow.request.path = prefix + flow.request.path
+
+
+def split_base(base: str) -> tuple[Origin, str]:
+    """A checked base URL as origin and path prefix."""
+    url = urlsplit(base)
+    port = url.port or {"https": 443, "http": 80}[url.scheme]
+    return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
 
 
 def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
@@ -56,7 +82,8 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
         dialect=get_dialect(route.dialect),
         arrived_at=now,
         deadline=now + wait,
-        client_id=flow.client_conn.id,
+        # A replayed flow still shows its old connection, whose end means nothing to it.
+        client_id="" if flow.is_replay else flow.client_conn.id,
         host=flow.request.host,
         credential=credential_of(headers, profile.auth_headers),
     )

@@ -37,9 +37,9 @@ class Identity:
         marks = _proxy_marks(flow, state.lowered(flow.request.headers))
         if marks is not None:
             self._proxy_marks[flow.client_conn] = marks
-        elif state.hive().profiles.match_host(flow.request.host, flow.request.port) is not None:
+        elif state.profile_of(flow) is not None:
             # Runs while the client shakes hands, so that its first request need not wait.
-            self._process_of(flow.client_conn)
+            self._process_of(flow)
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         client = flow.client_conn
@@ -49,6 +49,8 @@ class Identity:
         marks = self._proxy_marks.get(client) or marks
         ours = [name for name in headers if name.startswith(PREFIX)]
         own = from_own_headers(headers) if ours else NO_MARKS
+        if state.is_client_replay(flow):
+            own = _recorded_marks(flow)
         for name in ours:
             del flow.request.headers[name], headers[name]
         caller = Caller(
@@ -56,19 +58,39 @@ class Identity:
             headers=headers,
             proxy=marks,
             own=own,
-            process=None if marks and marks.agent else self._process_of(client),
+            process=None if marks and marks.agent else self._process_of(flow),
         )
         state.set_caller(flow, caller)
 
-    def _process_of(self, client: connection.Client) -> asyncio.Task[Process | None] | None:
+    def _process_of(self, flow: http.HTTPFlow) -> asyncio.Task[Process | None] | None:
+        client = flow.client_conn
         task = self._processes.get(client)
-        if task is None and _is_loopback(client.peername[0]):
+        if task is None and not flow.is_replay and is_loopback(client.peername[0]):
             find = state.hive().processes.find((client.peername[0], client.peername[1]))
             task = self._processes[client] = spawn(find, name="find client process")
         return task
 
 
-def _is_loopback(address: str) -> bool:
+def _recorded_marks(flow: http.HTTPFlow) -> Marks:
+    """A replay is on the account of the agent that sent the request first."""
+    recorded = flow.metadata.get("hivemind", {})
+    return from_own_headers(
+        {
+            f"{PREFIX}{name}": str(recorded.get(key) or "")
+            for name, key in (
+                ("agent", "agent"),
+                ("task", "task"),
+                ("type", "task_type"),
+                ("priority", "priority"),
+            )
+        }
+    )
+
+
+def is_loopback(address: str) -> bool:
+    """Is this a name or address of this machine?"""
+    if address.lower() == "localhost":
+        return True
     try:
         return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
     except ValueError:

@@ -47,7 +47,7 @@ class Passthrough:
         server = ctx.master.addons.get("proxyserver")
         server.servers.changed.connect(note_listeners)
         note_listeners()
-        if ctx.options.listen_host or any(
+        if ctx.options.listen_host or all(
             ProxyMode.parse(mode).custom_listen_host for mode in ctx.options.mode
         ):
             return
@@ -83,7 +83,7 @@ class Passthrough:
         if not inside_connect or not context.server.address:
             return False
         host, port, *_ = context.server.address
-        if state.hive().profiles.match_host(host, port) is not None:
+        if state.hive().profile_for(host, port) is not None:
             return False
         data = nextlayer.data_client()
         if not starts_like_tls_record(data):
@@ -94,7 +94,7 @@ class Passthrough:
             return True
         # A hello in pieces cannot be waited for here; nobody calls an LLM by address that way.
         sni = hello.sni if hello is not None else None
-        return not sni or state.hive().profiles.match_host(sni, port) is None
+        return not sni or state.hive().profile_for(sni, port) is None
 
     def client_disconnected(self, client: connection.Client) -> None:
         for call in list(state.hive().calls.values()):
@@ -104,14 +104,15 @@ class Passthrough:
 
 def manages(flow: http.HTTPFlow) -> bool:
     """Does this request go through the pool? Asked with the final host."""
-    if flow.is_replay:
+    if state.profile_of(flow) is None:
         return False
-    return state.hive().profiles.match_host(flow.request.host, flow.request.port) is not None
+    # A WebSocket that was let through needs a connection of its own.
+    return state.caller_of(flow).headers.get("upgrade", "").lower() != "websocket"
 
 
 def tunnels(host: str, port: int) -> bool:
     """Is CONNECT to this host a raw tunnel? A bare address on 443 is decided by its TLS server name."""
-    if state.hive().profiles.match_host(host, port) is not None:
+    if state.hive().profile_for(host, port) is not None:
         return False
     return not (port == 443 and _is_address(host))
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from urllib.parse import urlsplit
 
-from mitmproxy import http
+from mitmproxy import ctx, http
+from mitmproxy.addons.upstream_auth import parse_upstream_auth
 from mitmproxy.flow import Error
+from mitmproxy.proxy.mode_specs import UpstreamMode
+from mitmproxy.utils import human
 
 from hivemind_addon.addons import state
-from hivemind_addon.addons.detection import open_call, read_body, snapshot
+from hivemind_addon.addons.detection import open_call, read_body, snapshot, split_base
+from hivemind_addon.addons.identity import is_loopback
 from hivemind_addon.call import Call
 from hivemind_addon.model import Outcome
 from hivemind_addon.runtime import spawn
 from hivemind_addon.upstream.exchange import Exchange
 from hivemind_addon.upstream.messages import Origin, end_to_end
-from hivemind_addon.upstream.pool import UpstreamRequest
+from hivemind_addon.upstream.pool import UpstreamRequest, ViaProxy
 from hivemind_addon.upstream.relay import Relay, made
+from hivemind_addon.upstream.replay import Replay
 
 logger = logging.getLogger("hivemind.relay")
 
@@ -27,13 +31,20 @@ SWEEP = 0.25
 
 
 class RetryReplay:
-    """Answers exchanges (`answer`), and carries out `flow.kill()` on flows in transit."""
+    """Answers exchanges (`answer`) and replays, and carries out `flow.kill()` on flows in transit."""
 
     def __init__(self) -> None:
         self._sweeper: asyncio.Task[None] | None = None
 
     def running(self) -> None:
         self._sweeper = spawn(self._sweep(), name="sweep killed flows")
+
+    async def request(self, flow: http.HTTPFlow) -> None:
+        """A replayed flow has no layer of ours: it gets its answer here, by the same way as any other."""
+        if state.is_client_replay(flow) and state.is_open(flow) and state.call_of(flow):
+            replay = Replay(flow)
+            await answer(replay)
+            replay.store()
 
     def done(self) -> None:
         if self._sweeper is not None:
@@ -49,7 +60,7 @@ class RetryReplay:
                     call.cancel(KILLED)
 
 
-async def answer(exchange: Exchange) -> None:
+async def answer(exchange: Exchange | Replay) -> None:
     """Run until the client has its answer or has left. Never raises."""
     task = asyncio.current_task()
     assert task is not None
@@ -78,7 +89,7 @@ async def answer(exchange: Exchange) -> None:
             state.hive().end(call)
 
 
-async def _relay(exchange: Exchange, call: Call) -> None:
+async def _relay(exchange: Exchange | Replay, call: Call) -> None:
     hive = state.hive()
     origin, prefix = _destination(exchange.flow)
     if _is_ourselves(origin):
@@ -98,7 +109,7 @@ async def _relay(exchange: Exchange, call: Call) -> None:
     await relay.run()
 
 
-async def _current_call(exchange: Exchange) -> Call:
+async def _current_call(exchange: Exchange | Replay) -> Call:
     """The call as the final request is: other addons may have changed it after our `request` hook."""
     flow = exchange.flow
     before = state.call_of(flow)
@@ -107,7 +118,7 @@ async def _current_call(exchange: Exchange) -> Call:
         return before
     if before is not None and before.snapshot == snapshot(flow.request):
         return before
-    profile = state.hive().profiles.match_host(flow.request.host, flow.request.port)
+    profile = state.profile_of(flow)
     assert profile is not None, "the layer asks for matched hosts only"
     now = open_call(flow, profile)
     state.set_call(flow, now)
@@ -129,13 +140,23 @@ def _destination(flow: http.HTTPFlow) -> tuple[Origin, str]:
     base = state.hive().settings.upstreams.get(flow.request.host.lower())
     if base is None:
         return Origin(flow.request.scheme, flow.request.host, flow.request.port), ""
-    url = urlsplit(base)
-    port = url.port or {"https": 443, "http": 80}[url.scheme]
-    return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
+    return split_base(base)
+
+
+def _via(flow: http.HTTPFlow, origin: Origin) -> ViaProxy | None:
+    """The further proxy of mitmproxy's upstream mode; a proxy is never asked for what is on this machine."""
+    mode = flow.client_conn.proxy_mode
+    if not isinstance(mode, UpstreamMode) or is_loopback(origin.host):
+        return None
+    auth = ctx.options.upstream_auth
+    return ViaProxy(
+        f"{mode.scheme}://{human.format_address(mode.address)}",
+        parse_upstream_auth(auth).decode() if auth else None,
+    )
 
 
 def _upstream_request(
-    exchange: Exchange, call: Call, origin: Origin, prefix: str
+    exchange: Exchange | Replay, call: Call, origin: Origin, prefix: str
 ) -> UpstreamRequest:
     request, body = exchange.flow.request, exchange.body
     headers: list[tuple[str, str]] = []
@@ -175,6 +196,7 @@ def _upstream_request(
         headers,
         body,
         call.profile.timeouts.connect,
+        _via(exchange.flow, origin),
     )
 
 

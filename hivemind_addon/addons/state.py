@@ -5,11 +5,13 @@ from __future__ import annotations
 import weakref
 
 from mitmproxy import http
+from mitmproxy.proxy.mode_specs import ReverseMode
 
 from hivemind_addon.call import Call
 from hivemind_addon.config import load_all
 from hivemind_addon.hive import Hive
 from hivemind_addon.intake import Caller
+from hivemind_addon.profiles import Profile
 
 flows: weakref.WeakValueDictionary[str, http.HTTPFlow] = weakref.WeakValueDictionary()
 """Flows of running calls by request id."""
@@ -42,6 +44,17 @@ def set_caller(flow: http.HTTPFlow, caller: Caller) -> None:
     flow.__dict__[_CALLER] = caller
 
 
+def profile_of(flow: http.HTTPFlow) -> Profile | None:
+    """The profile that serves this request's (final) host; None if it is no LLM call."""
+    reverse = isinstance(flow.client_conn.proxy_mode, ReverseMode)
+    return hive().profile_for(flow.request.host, flow.request.port, listener=reverse)
+
+
+def is_client_replay(flow: http.HTTPFlow) -> bool:
+    """Is this a recorded request that is sent again (`replay.client`, mitmweb's Replay)?"""
+    return flow.is_replay == "request"
+
+
 _hive: list[Hive] = []
 
 
@@ -54,7 +67,7 @@ def hive() -> Hive:
 
 def is_open(flow: http.HTTPFlow) -> bool:
     """Is this flow still waiting for an answer that nobody has given?"""
-    return flow.live and flow.response is None and flow.error is None and not flow.is_replay
+    return flow.live and flow.response is None and flow.error is None
 
 
 def lowered(headers: http.Headers) -> dict[str, str]:

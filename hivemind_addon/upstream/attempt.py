@@ -87,7 +87,7 @@ class Attempt:
             raise
         finally:
             response.close()
-            self._pool.ended(self._request.origin, self._clock.monotonic() - started)
+            self._pool.ended(self._request, self._clock.monotonic() - started)
 
     async def _send(self) -> aiohttp.ClientResponse:
         """Send; once more at once if a kept connection turned out to be dead.

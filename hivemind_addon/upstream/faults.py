@@ -27,9 +27,19 @@ def lost_connection(error: BaseException) -> bool:
 
 def failure_of(error: BaseException, where: str) -> Failure:
     """Name a fault. `where` is the origin, for the message."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return _refused_by_proxy(error, where)
     kind, code, processed = _name(error)
     text = str(error) or type(error).__name__
     return Failure(kind, None, code, f"{where}: {text}", processed=processed)
+
+
+def _refused_by_proxy(error: aiohttp.ClientHttpProxyError, where: str) -> Failure:
+    """The upstream proxy did not open a tunnel: the provider has seen nothing. A 4xx is its last word."""
+    kind = FailureClass.TERMINAL if error.status < 500 else FailureClass.TRANSIENT
+    hint = "; check upstream_auth" if error.status == 407 else ""
+    text = f"{where}: the upstream proxy refused the tunnel: {error.status} {error.message}{hint}"
+    return Failure(kind, None, "upstream_proxy", text, processed=False)
 
 
 _RESETS = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})

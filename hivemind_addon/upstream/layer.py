@@ -44,6 +44,7 @@ from mitmproxy.proxy.layers.http import (
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._http2 import Http2Server
+from mitmproxy.proxy.layers.http._upstream_proxy import HttpUpstreamProxy
 from mitmproxy.utils import human
 
 from hivemind_addon.runtime import spawn
@@ -168,6 +169,20 @@ class TunnelHttpStream(HttpStream):
             where = human.format_address((host, port))
             self.flow.response = http.Response.make(502, f"Cannot connect to {where}: {error}")
         self.child_layer = TCPLayer(self.context, ignore=True)
+        yield from self.handle_connect_finish()  # type: ignore[no-untyped-call]
+
+    def handle_connect_upstream(self) -> Generator[commands.Command, Any, None]:
+        owner = self.context.layers[-2]
+        assert isinstance(owner, PooledHttpLayer)
+        if self.flow.response or not owner.services.tunnels(
+            self.flow.request.host, self.flow.request.port
+        ):
+            yield from super().handle_connect_upstream()  # type: ignore[no-untyped-call]
+            return
+        # The same tunnel, through the proxy that is upstream of us.
+        stack = HttpUpstreamProxy.make(self.context, send_connect=True)
+        cast("Any", stack[-1]).child_layer = TCPLayer(self.context, ignore=True)
+        self.child_layer = stack[0]
         yield from self.handle_connect_finish()  # type: ignore[no-untyped-call]
 
 

@@ -73,6 +73,16 @@ _lease: contextvars.ContextVar[Lease | None] = contextvars.ContextVar(
 
 
 @dataclass(frozen=True, slots=True)
+class ViaProxy:
+    """A further proxy that upstream connections go through (mitmproxy's upstream mode)."""
+
+    url: str
+    """`http://HOST:PORT` or `https://HOST:PORT`."""
+    authorization: str | None = field(default=None, repr=False)
+    """Value of `Proxy-Authorization`, if the proxy wants one."""
+
+
+@dataclass(frozen=True, slots=True)
 class UpstreamRequest:
     """A request ready to be sent; headers are end-to-end only."""
 
@@ -83,6 +93,7 @@ class UpstreamRequest:
     headers: Sequence[tuple[str, str]]
     body: bytes
     connect_timeout: float = 5.0
+    via: ViaProxy | None = None
 
 
 @dataclass(slots=True)
@@ -168,6 +179,10 @@ def idle_connections(peak_qps: float, mean_response_time: float) -> int:
     return max(IDLE_FLOOR, math.ceil(peak_qps * mean_response_time * 1.3))
 
 
+type Place = tuple[Origin, ViaProxy | None]
+"""Where connections can be shared: an origin, by the way that leads there."""
+
+
 class UpstreamPool:
     """Sends requests over shared connections.
 
@@ -177,7 +192,7 @@ class UpstreamPool:
     def __init__(self) -> None:
         self._tls = TlsSettings()
         self._local_address: str | None = None
-        self._members: dict[Origin, _Member] = {}
+        self._members: dict[Place, _Member] = {}
         self._retired: list[_Member] = []
 
     async def configure(self, tls: TlsSettings, local_address: str | None) -> None:
@@ -199,7 +214,7 @@ class UpstreamPool:
         Raises:
             aiohttp.ClientError, OSError, TimeoutError: as aiohttp does; no redirect, no resend.
         """
-        member = self._member(request.origin)
+        member = self._member((request.origin, request.via))
         member.rate.started(now)
         member.connector.idle_limit = idle_connections(member.rate.peak, member.rate.mean)
         token = _lease.set(lease)
@@ -212,19 +227,25 @@ class UpstreamPool:
                 data=_payload(request.body),
                 allow_redirects=False,
                 timeout=_timeout(request.connect_timeout),
+                **_proxy_options(request.via),
             )
         finally:
             member.in_flight -= 1
             _lease.reset(token)
 
-    def ended(self, origin: Origin, duration: float) -> None:
-        """Learn how long an answer of this origin took, in seconds."""
-        member = self._members.get(origin)
+    def ended(self, request: UpstreamRequest, duration: float) -> None:
+        """Learn how long the answer to a request took, in seconds."""
+        member = self._members.get((request.origin, request.via))
         if member is not None:
             member.rate.ended(duration)
 
     def statistics(self) -> dict[Origin, PoolStatistics]:
-        return {origin: member.connector.statistics for origin, member in self._members.items()}
+        total: dict[Origin, PoolStatistics] = {}
+        for (origin, _), member in self._members.items():
+            counts = total.setdefault(origin, PoolStatistics())
+            counts.opened += member.connector.statistics.opened
+            counts.reused += member.connector.statistics.reused
+        return total
 
     async def close(self) -> None:
         self._retired += self._members.values()
@@ -243,10 +264,10 @@ class UpstreamPool:
                 await member.session.close()
         self._retired = still_busy
 
-    def _member(self, origin: Origin) -> _Member:
-        member = self._members.get(origin)
+    def _member(self, place: Place) -> _Member:
+        member = self._members.get(place)
         if member is None:
-            member = self._members[origin] = self._make_member(origin)
+            member = self._members[place] = self._make_member(place[0])
         return member
 
     def _make_member(self, origin: Origin) -> _Member:
@@ -317,6 +338,13 @@ def _url(origin: Origin, target: str) -> URL:
 @functools.lru_cache(maxsize=64)
 def _timeout(connect: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=None, sock_connect=connect)
+
+
+def _proxy_options(via: ViaProxy | None) -> dict[str, Any]:
+    if via is None:
+        return {}
+    headers = {"Proxy-Authorization": via.authorization} if via.authorization else None
+    return {"proxy": URL(via.url), "proxy_headers": headers}
 
 
 def _payload(body: bytes) -> bytes | io.BytesIO | None:
