@@ -1,6 +1,7 @@
 """Flows stay inspectable: mitmweb shows streamed bodies, holds and resumes flows; dumps and HAR have the streams."""
 
 import asyncio
+import contextlib
 import json
 import time
 import urllib.request
@@ -52,12 +53,24 @@ class Web:
 
 @pytest.fixture
 def parts(tmp_path):
+    with _running(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def faulty_parts(tmp_path):
+    with _running(tmp_path, fault_529=0.3, fault_reset=0.2) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def _running(tmp_path, **faults):
     web_port = free_port()
     with (
-        running_mock(seed=1) as mock,
+        running_mock(seed=1, **faults) as mock,
         running_proxy(
             tmp_path,
-            upstreams(mock.http_url),
+            upstreams(mock.http_url) + "retry: {base: 0.05}\n",
             "--set", f"web_port={web_port}",
             "--set", "web_open_browser=false",
             "--set", "web_password=test-password",
@@ -117,6 +130,36 @@ async def test_a_killed_flow_ends_its_upstream_within_a_second(parts):
     assert not rest.endswith(b"0\r\n\r\n"), "a kill must not look like an end"
     writer.transport.abort()
     assert proxy.status()["totals"]["cancelled"] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_replayed_flow_passes_gate_retry_and_account_like_any_call(faulty_parts, stream):
+    mock, proxy, web = faulty_parts
+    request = raw.request_bytes(raw.message(stream=stream), headers={"x-hivemind-agent": "writer"})
+    _, _, body = await raw.exchange(proxy, request)
+    [flow] = await asyncio.to_thread(web.flows)
+    for calls in range(2, 8):
+        await asyncio.to_thread(web.send, "POST", f"/flows/{flow['id']}/replay")
+        await eventually(lambda n=calls: proxy.status()["totals"]["calls"] == n, 10)
+        await eventually(lambda: proxy.in_flight() == 0 and web.flows()[0].get("response"), 10)
+        shown = await asyncio.to_thread(web.get, f"/flows/{flow['id']}/response/content.data")
+        assert shown == body
+    status = proxy.status()
+    assert status["agents"]["writer"]["calls"] == 7
+    assert status["agents"]["writer"]["errors"] == 0
+    assert status["totals"]["attempts"] == mock.stats()["requests"]["total"] > 7
+    assert status["totals"]["output_tokens"] == 7 * 20
+
+
+async def test_a_replay_that_cannot_succeed_stores_the_providers_answer(parts):
+    mock, proxy, web = parts
+    request = raw.request_bytes(raw.message(), headers={"x-mock-status": "400"})
+    assert (await raw.exchange(proxy, request))[0] == 400
+    [flow] = await asyncio.to_thread(web.flows)
+    await asyncio.to_thread(web.send, "POST", f"/flows/{flow['id']}/replay")
+    await eventually(lambda: mock.stats()["requests"]["total"] == 2, 10)
+    await eventually(lambda: (web.flows()[0].get("response") or {}).get("status_code") == 400, 10)
+    assert proxy.in_flight() == 0
 
 
 async def test_dumps_and_har_contain_the_streams(tmp_path):

@@ -12,6 +12,8 @@ import pytest
 from tests.e2e import raw
 from tests.e2e.harness import free_port, running_mock, running_proxy, upstreams
 
+FAST = "retry: {base: 0.05}\n"
+
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
@@ -37,7 +39,7 @@ def test_a_reverse_listener_serves_a_provider_beside_the_forward_proxy(tmp_path,
         running_mock(seed=3, fault_529=0.5) as mock,
         running_proxy(
             tmp_path,
-            upstreams(mock.http_url),
+            upstreams(mock.http_url) + FAST,
             "--mode", "regular",
             "--mode", f"reverse:https://api.anthropic.com@{port}",
         ) as proxy,
@@ -56,7 +58,7 @@ def test_whatever_is_behind_a_reverse_listener_is_an_llm_host(tmp_path):
     with (
         running_mock(seed=3, fault_503=0.5) as mock,
         running_proxy(
-            tmp_path, "", "--mode", "regular", "--mode", f"reverse:{mock.http_url}@{port}"
+            tmp_path, FAST, "--mode", "regular", "--mode", f"reverse:{mock.http_url}@{port}"
         ) as proxy,
     ):
         body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -145,7 +147,7 @@ async def test_the_pool_goes_through_an_upstream_proxy_and_shares_its_tunnels(tm
         async with connect_proxy(api_anthropic_com__443=there) as corporate:
             with running_proxy(
                 tmp_path,
-                "",
+                FAST,
                 "--mode", f"upstream:http://127.0.0.1:{corporate.port}",
                 "--set", "upstream_auth=corp:secret",
                 "--set", "ssl_insecure=true",
