@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from hivemind_addon.desk import Permit
     from hivemind_addon.model import BucketKey, Failure, Identity
+    from hivemind_addon.policies.patience import Heartbeat
     from hivemind_addon.policies.queue import Ticket
     from hivemind_addon.profiles import Profile
     from hivemind_addon.wire.dialect import Dialect
@@ -54,6 +55,8 @@ class Call:
     bucket: BucketKey | None = None
     """None if the call passes no gate."""
     permit: Permit | None = None
+    heartbeat: Heartbeat | None = None
+    """What keeps the client waiting; then the exchange waits for the permit, since no hook can send bytes."""
     ask_usage: bool = False
     """We ask for stream usage that the client did not ask for, and hide it."""
 

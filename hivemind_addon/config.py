@@ -298,6 +298,10 @@ def load_all(path: Path | None) -> tuple[Settings, ProfileSet]:
     problems = schema.Problems()
     settings = _collect(path, problems)
     profiles = collect_profiles(settings.profiles, problems)
+    for name in settings.local:
+        if name not in profiles.profiles:
+            allowed = f"a profile: {', '.join(profiles.profiles)}"
+            schema.Place(problems, str(path), f"local.{name}").refuse(name, allowed)
     # A host that is sent elsewhere is an LLM host, known to a profile or not.
     unknown = [host for host in settings.upstreams if profiles.match_host(host) is None]
     listed = (*settings.generic_hosts, *unknown)

@@ -11,6 +11,7 @@ import msgspec
 
 from hivemind_addon.model import Operation
 from hivemind_addon.policies.identity import Marks, Process, from_client_marks, identify
+from hivemind_addon.policies.patience import DEFAULT, heartbeat
 from hivemind_addon.upstream.decoding import decode_all
 from hivemind_addon.wire.dialect import REQUEST_FIELDS, RequestFacts
 
@@ -41,6 +42,8 @@ class Caller:
     """A name for the client connection, for fairness when nothing better is known."""
     headers: Mapping[str, str]
     """Request headers by lower-cased name, without ours."""
+    target: str = ""
+    """Path and query."""
     proxy: Marks | None = None
     own: Marks = NO_MARKS
     process: asyncio.Future[Process | None] | None = None
@@ -70,10 +73,22 @@ async def prepare(hive: Hive, call: Call, body: bytes, caller: Caller) -> None:
         and call.operation is Operation.GENERATION
         and "content-encoding" not in headers
     )
+    if call.facts.stream and call.operation is Operation.GENERATION:
+        _plan_heartbeat(hive, call, caller)
     call.bucket = hive.bucket_for(call, call.credential)
     call.ticket = hive.ticket(call.identity.agent, call.arrived_at, call.deadline)
     call.ticket.priority = call.identity.priority
     hive.begin(call)
+
+
+def _plan_heartbeat(hive: Hive, call: Call, caller: Caller) -> None:
+    """A client that can be kept waiting waits as long as the most patient one."""
+    if hive.settings.heartbeat == "off" or call.dialect.heartbeat_type(caller.target) is None:
+        return
+    call.heartbeat = heartbeat(caller.headers)
+    if call.heartbeat is not None:
+        longest = hive.settings.admission.max_wait or DEFAULT
+        call.deadline = max(call.deadline, call.arrived_at + min(longest, DEFAULT))
 
 
 def read_facts(call: Call, headers: Mapping[str, str], body: bytes) -> RequestFacts:

@@ -20,7 +20,7 @@ LISTED = "HOST or *.DOMAIN, with or without :PORT"
 SIZE = "a size from 1k to 4g, such as 128m"
 GLOB = "a glob on PROVIDER/OWNER/FAMILY"
 RETRY_KEYS = "max_retries, base, max_delay, write_retries, prelude_hold"
-TOP_KEYS = "upstreams, generic_hosts, retry, admission, profiles, control, max_body, log"
+TOP_KEYS = "upstreams, generic_hosts, local, websocket, heartbeat, retry, admission, profiles, control, max_body, log"
 
 
 @pytest.fixture
@@ -78,6 +78,9 @@ profiles: own
 control: {host: "::1", port: 0, enabled: false}
 max_body: 2M
 log: {level: debug}
+local: {generic: "http://gpu-2.lan:8000"}
+websocket: pass
+heartbeat: off
 """)
     )
     assert found.upstreams == {
@@ -94,6 +97,8 @@ log: {level: debug}
     assert found.profiles == Path("own")
     assert (found.control.host, found.control.port, found.control.enabled) == ("::1", 0, False)
     assert found.max_body == 2 * 2**20
+    assert found.local == {"generic": "http://gpu-2.lan:8000"}
+    assert (found.websocket, found.heartbeat) == ("pass", "off")
     assert found.log.level == "debug"
     for host, port in [
         ("gpu-1.lan", 80),
@@ -111,6 +116,14 @@ log: {level: debug}
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+
+def test_a_local_server_of_an_unknown_profile_is_refused(write):
+    with pytest.raises(SettingsError) as caught:
+        load_all(write("local: {vllms: 'http://127.0.0.1:8000'}"))
+    line = str(caught.value)
+    assert line.startswith("hivemind.yaml: local.vllms: got 'vllms', allowed: a profile: ")
+    assert "anthropic" in line
 
 
 ONE_LINE = [
@@ -172,6 +185,10 @@ ONE_LINE = [
     ("generic_hosts: ['a.b:0']", f"generic_hosts[0]: got 'a.b:0', allowed: {LISTED}"),
     ("generic_hosts: ['a.b:65536']", f"generic_hosts[0]: got 'a.b:65536', allowed: {LISTED}"),
     ("generic_hosts: [null]", f"generic_hosts[0]: got null, allowed: {LISTED}"),
+    ("websocket: maybe", "websocket: got 'maybe', allowed: one of refuse, pass"),
+    ("heartbeat: on", "heartbeat: got true, allowed: off or auto"),
+    ("local: {Generic: 'http://c'}", "local.Generic: got 'Generic', allowed: the name of a profile"),
+    ("local: {generic: gpu}", f"local.generic: got 'gpu', allowed: {URL}"),
     ("control: {host: 0.0.0.0}", f"control.host: got '0.0.0.0', allowed: {LOOPBACK}"),
     ("control: {host: example.com}", f"control.host: got 'example.com', allowed: {LOOPBACK}"),
     ("control: {port: 65536}", "control.port: got 65536, allowed: a whole number from 0 to 65535"),

@@ -45,6 +45,8 @@ class Admission:
         call = state.call_of(flow)
         if call is None or call.bucket is None or call.ticket is None or not state.is_open(flow):
             return
+        if call.heartbeat is not None and not flow.is_replay:
+            return  # the exchange waits: only it can send heartbeats meanwhile
         desk, ticket = state.hive().desk, call.ticket
 
         def leave(_reason: str) -> None:

@@ -56,6 +56,7 @@ class Identity:
         caller = Caller(
             connection=f"conn-{client.id[:8]}",
             headers=headers,
+            target=flow.request.path,
             proxy=marks,
             own=own,
             process=None if marks and marks.agent else self._process_of(flow),

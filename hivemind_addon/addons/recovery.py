@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from mitmproxy import ctx, http
@@ -18,9 +19,10 @@ from hivemind_addon.call import Call
 from hivemind_addon.model import Outcome
 from hivemind_addon.runtime import spawn
 from hivemind_addon.upstream.exchange import Exchange
+from hivemind_addon.upstream.heartbeat import HeartbeatClient
 from hivemind_addon.upstream.messages import Origin, end_to_end
 from hivemind_addon.upstream.pool import UpstreamRequest, ViaProxy
-from hivemind_addon.upstream.relay import Relay, made
+from hivemind_addon.upstream.relay import ClientSide, Relay, made
 from hivemind_addon.upstream.replay import Replay
 
 logger = logging.getLogger("hivemind.relay")
@@ -97,16 +99,23 @@ async def _relay(exchange: Exchange | Replay, call: Call) -> None:
         call.status = 502
         await exchange.respond(*made(call, 502, message, "self_connect"))
         return
+    beating: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
+    client: ClientSide = exchange
+    media_type = call.dialect.heartbeat_type(exchange.flow.request.path)
+    if call.heartbeat is not None and media_type is not None and isinstance(exchange, Exchange):
+        client = patient = HeartbeatClient(exchange, call, hive.clock, call.heartbeat, media_type)
+        beating = patient.beating()
     relay = Relay(
         call=call,
         request=_upstream_request(exchange, call, origin, prefix),
-        client=exchange,
+        client=client,
         desk=hive.desk,
         pool=hive.pool,
         clock=hive.clock,
         settings=hive.relay_settings(call),
     )
-    await relay.run()
+    async with beating:
+        await relay.run()
 
 
 async def _current_call(exchange: Exchange | Replay) -> Call:
@@ -187,8 +196,10 @@ def _upstream_request(
             call.ask_usage = False
         else:
             body = changed
-            headers = [h for h in headers if h[0].lower() != "accept-encoding"]
-            headers.append(("Accept-Encoding", "identity"))
+    if call.ask_usage or call.heartbeat is not None:
+        # Events are cut out, or headers went out that promise an answer without encoding.
+        headers = [h for h in headers if h[0].lower() != "accept-encoding"]
+        headers.append(("Accept-Encoding", "identity"))
     return UpstreamRequest(
         origin,
         request.method,

@@ -30,6 +30,10 @@ class JsonDialect:
         del streamed
         return SseDecoder() if content_type == SSE else None
 
+    def heartbeat_type(self, target: str) -> str | None:
+        del target
+        return SSE
+
     def request_usage(self, body: bytes) -> bytes | None:
         del body
         return None

@@ -121,6 +121,13 @@ class Dialect(Protocol):
 
     def stream_reader(self) -> StreamReader: ...
 
+    def heartbeat_type(self, target: str) -> str | None:
+        """Media type of the stream that a target (path and query) surely brings; None if it bears no blank lines.
+
+        They are the heartbeats that precede its first event.
+        """
+        ...
+
     def read_usage(self, body: bytes) -> Usage | None:
         """Usage of a complete, decoded, non-streamed JSON answer; None if it has none."""
         ...

@@ -6,6 +6,7 @@ import contextlib
 import json
 import ssl
 import urllib.request
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ FAST = "retry: {base: 0.05}\n"
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 
-def post(url: str, body: dict, **headers: str) -> tuple[int, bytes]:
+def post(url: str, body: dict[str, Any], **headers: str) -> tuple[int, bytes]:
     request = urllib.request.Request(
         url, json.dumps(body).encode(), {"content-type": "application/json", **headers}
     )
