@@ -138,6 +138,12 @@ class Hive:
         )
         return True
 
+    def withdraw(self, call: Call) -> None:
+        """Another call takes the place of this one, which was never sent: it counts for nothing."""
+        call.ended = True
+        if self.calls.pop(call.request_id, None) is not None:
+            self.ledger.withdraw(call.identity.agent)
+
     def resize(self, pattern: str, limit: int) -> list[str]:
         changed = self.desk.resize(pattern, limit)
         logger.info("limit.changed pattern=%s limit=%d buckets=%d", pattern, limit, len(changed))

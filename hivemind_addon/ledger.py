@@ -55,6 +55,12 @@ class Ledger:
         account.calls += 1
         account.in_flight += 1
 
+    def withdraw(self, agent: str) -> None:
+        """Take back a `begin`."""
+        account = self.account(agent)
+        account.calls -= 1
+        account.in_flight -= 1
+
     def end(
         self, agent: str, *, attempts: int, failed: bool, cancelled: bool, usage: Usage | None
     ) -> None:

@@ -100,3 +100,11 @@ def test_totals_do_not_depend_on_how_many_agents_are_kept_apart(steps, most):
     assert few.totals() == all_of_them.totals()
     assert few.totals()["in_flight"] == len(open_calls)
     assert all(row["in_flight"] >= 0 for row in few.snapshot().values())
+
+
+def test_a_withdrawn_call_counts_for_nothing():
+    ledger = Ledger()
+    ledger.begin("a")
+    ledger.withdraw("a")
+    assert ledger.totals()["calls"] == 0
+    assert ledger.totals()["in_flight"] == 0

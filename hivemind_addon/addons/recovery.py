@@ -137,7 +137,7 @@ async def _current_call(exchange: Exchange | Replay) -> Call:
         now.deadline = before.deadline
         if before.permit is not None:
             before.permit.release(Outcome.IGNORED)
-        state.hive().end(before)
+        state.hive().withdraw(before)
     await read_body(flow, now, exchange.body)
     if before is not None and before.ticket is not None:
         now.ticket = before.ticket
