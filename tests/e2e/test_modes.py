@@ -8,7 +8,9 @@ import ssl
 import urllib.request
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from tests.e2e import raw
 from tests.e2e.harness import free_port, running_mock, running_proxy, upstreams
@@ -205,3 +207,62 @@ async def test_other_hosts_stay_raw_tunnels_behind_an_upstream_proxy(tmp_path):
                 writer.close()
                 await writer.wait_closed()
                 assert corporate.tunnels == ["localhost:443"]
+
+
+@contextlib.asynccontextmanager
+async def websocket_server():
+    """Echoes messages, and remembers which paths were asked."""
+    paths = []
+
+    async def echo(request: web.Request) -> web.WebSocketResponse:
+        paths.append(request.path)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(f"echo {message.data}")
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", echo)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", paths
+    finally:
+        await runner.cleanup()
+
+
+async def talk(proxy, path: str) -> str:
+    """Open a WebSocket through the proxy, say hello, answer what comes back."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(
+            f"wss://api.openai.com{path}", proxy=proxy.url, ssl=raw.tls(proxy.ca)
+        ) as socket,
+    ):
+        await socket.send_str("hello")
+        text: str = await socket.receive_str(timeout=10)
+        return text
+
+
+async def test_websockets_pass_if_the_setting_says_so(tmp_path):
+    async with websocket_server() as (url, paths):
+        config = upstreams(url, ("api.openai.com",)) + "websocket: pass\n"
+        with running_proxy(tmp_path, config) as proxy:
+            assert await talk(proxy, "/v1/responses") == "echo hello"
+            assert proxy.in_flight() == 0
+            assert proxy.status()["totals"]["calls"] == 0
+    assert paths == ["/v1/responses"]
+
+
+async def test_websockets_are_refused_with_426_by_default(tmp_path):
+    async with websocket_server() as (url, paths):
+        with (
+            running_proxy(tmp_path, upstreams(url, ("api.openai.com",))) as proxy,
+            pytest.raises(aiohttp.WSServerHandshakeError) as refused,
+        ):
+            await talk(proxy, "/v1/responses")
+    assert refused.value.status == 426
+    assert paths == []
