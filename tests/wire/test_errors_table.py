@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hivemind_addon.wire.errors import AUTH, OVERLOAD, QUOTA, TERMINAL, THROTTLE, TRANSIENT
+from hivemind_addon.wire.error_codes import AUTH, OVERLOAD, QUOTA, TERMINAL, THROTTLE, TRANSIENT
 from hivemind_addon.wire.registry import DIALECTS
 
 NOW = 1_796_083_200.0
