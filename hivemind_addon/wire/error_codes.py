@@ -92,7 +92,6 @@ VAGUE = {
 
 _QUOTA_STATUSES = frozenset({None, 400, 402, 403, 429})
 _LOAD_STATUSES = frozenset({None, 429, 500, 503})
-_LIMIT_STATUSES = frozenset({None, 429})
 _UNSTATED = frozenset({None})
 """An error inside a stream that states no status."""
 
@@ -104,10 +103,6 @@ def _row(
 
 
 TEXTS = (
-    # Google without its details: the same first sentence for a minute, a day and no allowance at all.
-    _row(r"quota exceeded for (?:quota )?metric.*\blimit: 0\b", QUOTA, _LIMIT_STATUSES),
-    _row(r"quota exceeded for (?:quota )?metric.*\bper ?day", QUOTA, _LIMIT_STATUSES),
-    _row(r"quota exceeded for (?:quota )?metric", THROTTLE, _LIMIT_STATUSES),
     _row(
         r"credit balance is too low|out of extra usage|exceeded your current quota"
         r"|used all available credits|too many (?:tokens|requests) per day"

@@ -25,6 +25,9 @@ _REASONS = {
     "API_KEY_INVALID": AUTH,
 }
 _ZERO = re.compile(r"\blimit: 0\b", re.ASCII)
+_PER_DAY = re.compile(r"PerDay|\bper day\b", re.ASCII)
+_TEXT = re.compile(r"\bquota exceeded for (?:quota )?metric", re.IGNORECASE)
+"""The text of a quota, which comes without details through Google's imitation of OpenAI."""
 _DAY = 86_400.0
 _PACIFIC_MIDNIGHT, _PACIFIC_DAYLIGHT_MIDNIGHT = 8, 7
 """Hours UTC."""
@@ -45,24 +48,25 @@ NOTHING = Verdict()
 def read_details(
     details: object, status: int | None, message: str, now_epoch: float | None
 ) -> Verdict:
-    """Read `error.details`; Anthropic's, which is an object, says nothing here.
+    """Read `error.details`, or the text of a quota without them.
 
     Args:
-        details: of any type.
+        details: of any type; what is no list says nothing.
         status: HTTP status, or the one stated inside a stream.
         message: the error's text, which alone may tell that a limit is 0.
         now_epoch: Unix time, or None if there is no clock.
     """
-    if not isinstance(details, list):
-        return NOTHING
-    typed = {_type(item): item for item in map(fields.mapping, details)}
+    items = details if isinstance(details, list) else ()
+    typed = {_type(item): item for item in map(fields.mapping, items)}
     info = typed.get("ErrorInfo", fields.NOTHING)
     reason, metadata = fields.text(info.get("reason")), fields.mapping(info.get("metadata"))
     retry = _delay(typed.get("RetryInfo", fields.NOTHING).get("retryDelay"))
     limits = _limits(typed.get("QuotaFailure", fields.NOTHING), metadata)
+    if not limits and _TEXT.search(message):
+        limits = [(message, "")]
     if limits and (any(value == "0" for _, value in limits) or _ZERO.search(message)):
         return Verdict(QUOTA, reason)
-    if any("PerDay" in name for name, _ in limits):
+    if any(_PER_DAY.search(name) for name, _ in limits):
         wait = None if now_epoch is None else until_pacific_midnight(now_epoch)
         return Verdict(QUOTA, reason, wait)
     kind = _REASONS.get(reason or "")
@@ -71,8 +75,9 @@ def read_details(
         return Verdict(QUOTA, reason, next((wait for wait in waits if wait is not None), None))
     if kind is QUOTA:
         return Verdict(kind, reason)
-    if kind is None and (limits or (retry is not None and "quota" in message.lower())):
-        kind = THROTTLE if status in (None, 429) else None
+    limited = limits or (retry is not None and "quota" in message.lower())
+    if kind is None and limited and status in (None, 429):
+        kind = THROTTLE
     return Verdict(kind, reason, retry)
 
 

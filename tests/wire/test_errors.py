@@ -59,6 +59,16 @@ def test_a_spent_chatgpt_plan_names_its_reset():
         assert classify(429, odd_error).retry_after is None
 
 
+def test_a_limit_of_nothing_is_quota_at_mistral():
+    body = b'{"message": "Requests rate limit exceeded", "type": "rate_limited", "code": "1300"}'
+    assert classify(429, body=body).kind is THROTTLE
+    some = {"x-ratelimit-limit-req-minute": "60", "x-ratelimit-limit-tokens-month": "1000"}
+    assert classify(429, headers=some, body=body).kind is THROTTLE
+    for name in some:
+        failure = classify(429, headers={**some, name: "0"}, body=body)
+        assert (failure.kind, failure.code) == (QUOTA, "rate_limited")
+
+
 def test_the_delay_comes_from_the_header_before_the_text():
     error = {"code": "rate_limit_exceeded", "message": "Please try again in 17s"}
     assert classify(429, error).retry_after == 17.0

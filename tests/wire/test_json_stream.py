@@ -21,7 +21,9 @@ def fed(decoder, data, places):
     return [event for a, b in pairwise(edges) for event in decoder.feed(data[a:b])]
 
 
-@given(st.lists(objects, max_size=4), st.sampled_from([",", ",\n", "\r\n,\r\n"]), st.booleans(), cuts)
+@given(
+    st.lists(objects, max_size=4), st.sampled_from([",", ",\n", "\r\n,\r\n"]), st.booleans(), cuts
+)
 def test_an_array_is_cut_into_its_elements_in_any_chunking(trees, comma, indent, places):
     elements = [json.dumps(tree, indent=1 if indent else None) for tree in trees]
     data = ("[" + comma.join(elements) + "\n]\n").encode()
