@@ -66,11 +66,11 @@ def up(
     """Run the proxy until Ctrl-C. OPTIONS after `--` go to mitmdump (or mitmweb)."""
     config = config or default_config()
     check_config(config)
+    further = mode_options(modes)
     if not _chooses_listener(options):
         check_port(host, port)
     _greet(host, port)
-    options = (*mode_options(modes), *options)
-    serve(web, arguments(web, port, host, config, control_port, options))
+    serve(web, arguments(web, port, host, config, control_port, (*further, *options)))
 
 
 def default_config() -> Path | None:
