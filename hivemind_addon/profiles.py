@@ -16,7 +16,15 @@ from hivemind_addon.model import Operation
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-DIALECTS = ("anthropic", "openai-chat", "openai-responses", "generic")
+DIALECTS = (
+    "anthropic",
+    "openai-chat",
+    "openai-responses",
+    "gemini",
+    "ollama",
+    "bedrock",
+    "generic",
+)
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _DATE = re.compile(r"[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)\Z", re.ASCII)
 """A trailing snapshot date of a model name: all snapshots share one limit."""

@@ -28,8 +28,16 @@ REQUEST_FIELDS = (
     "prompt_cache_key",
     "safety_identifier",
     "user",
+    "generationConfig",
+    "generation_config",
+    "user_prompt_id",
+    "options",
+    "inferenceConfig",
 )
-"""The top-level request fields that any dialect reads; everything else of a body is skipped unread."""
+"""The top-level request fields that any dialect reads; everything else of a body is skipped unread.
+
+None holds a prompt. Code Assist puts the whole request, prompt and all, under `request`: it stays unread.
+"""
 
 
 class EventKind(enum.Enum):
@@ -147,7 +155,7 @@ class Dialect(Protocol):
         ...
 
     def error_event(self, status: int, message: str, code: str | None = None) -> bytes:
-        """The same as stream bytes (one whole SSE event) for a failure after the stream began."""
+        """The same as stream bytes (one whole event) for a failure after the stream began."""
         ...
 
     def request_usage(self, body: bytes) -> bytes | None:

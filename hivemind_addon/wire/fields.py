@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 SMALL_BODY_BYTES = 64 * 1024
 LARGEST_PARSED_BYTES = 1024 * 1024
+_TAIL_BYTES = 4096
 
 Json = Mapping[str, Any]
 NOTHING: Json = {}
@@ -15,11 +17,15 @@ NOTHING: Json = {}
 
 def load(data: bytes) -> Json:
     """A JSON object, or an empty mapping for anything else."""
+    return mapping(load_any(data))
+
+
+def load_any(data: bytes) -> object:
+    """Any JSON value; None if it is none."""
     try:
-        tree = json.loads(data)
+        return json.loads(data)
     except (ValueError, RecursionError):
-        return NOTHING
-    return tree if isinstance(tree, dict) else NOTHING
+        return None
 
 
 def mapping(value: object) -> Json:
@@ -42,6 +48,16 @@ def size(value: object) -> int:
     if not isinstance(value, str):
         return 0
     return len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+
+
+def dumped_size(value: object) -> int:
+    """Bytes of a JSON value written without spaces; 0 for an empty one."""
+    if not value:
+        return 0
+    try:
+        return size(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+    except RecursionError:
+        return 0
 
 
 def whole(value: object) -> int | None:
@@ -83,3 +99,9 @@ def usage_object(body: bytes) -> Json:
     if not found and len(body) <= LARGEST_PARSED_BYTES:
         return mapping(load(body).get("usage"))
     return found
+
+
+def last_count(body: bytes, key: bytes) -> int | None:
+    """The whole number under the last `key` in the final kilobytes of a JSON text, without parsing it."""
+    found = re.findall(rb'"' + re.escape(key) + rb'"\s*:\s*(\d{1,18})', body[-_TAIL_BYTES:])
+    return int(found[-1]) if found else None

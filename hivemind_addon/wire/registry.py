@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hivemind_addon.wire.anthropic import AnthropicMessages
+from hivemind_addon.wire.bedrock import Bedrock
+from hivemind_addon.wire.gemini import Gemini
 from hivemind_addon.wire.generic import Generic
+from hivemind_addon.wire.ollama import Ollama
 from hivemind_addon.wire.openai_chat import OpenAIChat
 from hivemind_addon.wire.openai_responses import OpenAIResponses
 
@@ -16,7 +19,15 @@ if TYPE_CHECKING:
 
 DIALECTS: Mapping[str, Dialect] = {
     dialect.name: dialect
-    for dialect in (AnthropicMessages(), OpenAIChat(), OpenAIResponses(), Generic())
+    for dialect in (
+        AnthropicMessages(),
+        OpenAIChat(),
+        OpenAIResponses(),
+        Gemini(),
+        Ollama(),
+        Bedrock(),
+        Generic(),
+    )
 }
 
 
