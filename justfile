@@ -29,5 +29,9 @@ quick *args:
 bench *args:
     {{ python }} -m hivemind_addon.evaluation.bench {{ args }}
 
+# agents against a model server on this machine, direct and managed
+local *args:
+    {{ python }} -m hivemind_addon.evaluation.local {{ args }}
+
 # what runs before a change lands
 ci: check test

@@ -19,6 +19,7 @@ if __name__.startswith("__mitmproxy_script__"):
     from hivemind_addon.addons.control import Control
     from hivemind_addon.addons.detection import ProviderDetection
     from hivemind_addon.addons.identity import Identity
+    from hivemind_addon.addons.listeners import LocalListeners
     from hivemind_addon.addons.passthrough import Passthrough
     from hivemind_addon.addons.recovery import RetryReplay
     from hivemind_addon.addons.telemetry import Telemetry
@@ -33,6 +34,7 @@ if __name__.startswith("__mitmproxy_script__"):
             Admission(),
             RetryReplay(),
             Telemetry(),
+            LocalListeners(),
             Control(),
         )
     ]

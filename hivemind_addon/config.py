@@ -51,7 +51,7 @@ def _listed_host(value: object) -> str:
     return match[0]
 
 
-def _base_url(value: object) -> str:
+def base_url(value: object) -> str:
     """Nothing is mended: urlsplit would drop line breaks, and a stray `?` or `#` would swallow the path."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable():
         raise ValueError
@@ -70,7 +70,7 @@ def _base_url(value: object) -> str:
 
 def _read_base_url(place: schema.Place, value: object) -> str:
     try:
-        return _base_url(value)
+        return base_url(value)
     except ValueError:
         # A credential in the URL is one of the errors, and errors are logged.
         shown = _USERINFO.sub("***@", value) if isinstance(value, str) else value

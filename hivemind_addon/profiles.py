@@ -128,6 +128,22 @@ _NAME = _word(
 _HEADER = _word(r"[a-z0-9-]{1,100}", "a header name in lower case")
 
 
+def _variables(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError  # noqa: TRY004 - wrong data, not a wrong argument
+    for name, template in value.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise ValueError
+        if not isinstance(template, str) or not ("{url}" in template or template == "{key}"):
+            raise ValueError
+    return MappingProxyType(dict(value))
+
+
+_VARIABLES = schema.checked(
+    "a mapping from variable names to texts with {url} in them, or {key}", _variables
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Concurrency:
     """Calls in flight per bucket before anything was learned, by lane."""
@@ -175,6 +191,19 @@ class Timeouts:
     total: float | None = schema.setting(None, _SECONDS)
 
 
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A server on the user's own machine: clients never send loopback through a proxy, so a reverse listener serves it."""
+
+    port: int = schema.setting(0, schema.whole(1, 65_535))
+    """Where such a server listens by default."""
+    variables: Mapping[str, str] = schema.setting(MappingProxyType({}), _VARIABLES)
+    """What `hivemind run` exports: `{url}` stands for the listener's base URL without final slash, `{key}` for a
+    placeholder credential that names the agent."""
+    detect: bool = schema.setting(default=False, kind=schema.BOOLEAN)
+    """Look for it on its port without being told."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
     """One provider. Compared by identity: there is one of each name."""
@@ -203,6 +232,7 @@ class Profile:
     )
     aimd: Aimd = schema.setting(Aimd(), schema.group(Aimd))
     timeouts: Timeouts = schema.setting(Timeouts(), schema.group(Timeouts))
+    local: Local | None = schema.setting(None, schema.group(Local))
     prelude_hold: float = schema.setting(2.0, schema.number(0, 60))
     _routes: dict[tuple[str, str, str | None], Route] = field(
         default_factory=dict, init=False, repr=False
@@ -336,8 +366,10 @@ def _profile(top: schema.Section) -> Profile:
     profile = top.fill(Profile, "name")
     if len(top.place.problems.lines) > before:
         return profile  # stand-ins would only add errors that are none
-    if not profile.hosts and not profile.listed_hosts:
-        top.place.child("hosts").refuse([], "at least one host, unless listed_hosts is true")
+    if not (profile.hosts or profile.listed_hosts or profile.local):
+        top.place.child("hosts").refuse(
+            [], "at least one host, unless listed_hosts or local is set"
+        )
     if profile.aimd.min > profile.aimd.max:
         top.place.child("aimd.min").refuse(
             profile.aimd.min, f"at most aimd.max, {profile.aimd.max}"

@@ -310,7 +310,7 @@ ERRORS = [
     (HOSTS, f"name: got nothing, allowed: {NAME}"),
     (f"{{name: null, {HOSTS}}}", f"name: got nothing, allowed: {NAME}"),
     (f"{{name: a/b, {HOSTS}}}", f"name: got 'a/b', allowed: {NAME}"),
-    ("name: x", "hosts: got a list of 0, allowed: at least one host, unless listed_hosts is true"),
+    ("name: x", "hosts: got a list of 0, allowed: at least one host, unless listed_hosts or local is set"),
     (
         "{name: x, hosts: ['[a']}",
         f"hosts[0]: got '[a', allowed: {REGEX} (unterminated character set at position 0)",
@@ -335,7 +335,7 @@ ERRORS = [
     ),
     (
         "{name: x, hosts: [a], paths: [{path: b, operation: other, dialect: latin}]}",
-        "paths[0].dialect: got 'latin', allowed: one of anthropic, openai-chat, openai-responses, generic",
+        "paths[0].dialect: got 'latin', allowed: one of anthropic, openai-chat, openai-responses, gemini, ollama, bedrock, generic",
     ),
     (
         "{name: x, hosts: [a], paths: [{path: b, operation: other, dialect: generic, methods: [get]}]}",

@@ -14,6 +14,7 @@ from mitmproxy.utils import human
 
 from hivemind_addon import rundir
 from hivemind_addon.addons import state
+from hivemind_addon.addons.listeners import LocalListeners
 from hivemind_addon.hive import VERSION
 from hivemind_addon.runtime import spawn
 from hivemind_addon.web.control import ControlServer
@@ -76,7 +77,8 @@ async def _serve() -> None:
         return
     option = ctx.options.hivemind_control_port
     token = secrets.token_urlsafe(24)
-    server = ControlServer(hive, token, settings.host, settings.port if option is None else option)
+    wanted = settings.port if option is None else option
+    server = ControlServer(hive, token, settings.host, wanted, LocalListeners())
     control_port = await server.start()
     _server.append(server)
     url = "http://" + human.format_address((settings.host, control_port))

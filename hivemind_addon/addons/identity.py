@@ -7,6 +7,7 @@ import ipaddress
 import weakref
 
 from mitmproxy import connection, http
+from mitmproxy.proxy.mode_specs import ReverseMode
 
 from hivemind_addon.addons import state
 from hivemind_addon.intake import NO_MARKS, Caller
@@ -16,6 +17,7 @@ from hivemind_addon.policies.identity import (
     Process,
     from_own_headers,
     parse_grammar,
+    parse_placeholder_key,
     parse_proxy_authorization,
 )
 from hivemind_addon.runtime import spawn
@@ -46,7 +48,7 @@ class Identity:
         headers = state.lowered(flow.request.headers)
         # Inside a tunnel only CONNECT's credentials are meant for us; a header there is stripped all the same.
         marks = _proxy_marks(flow, headers)
-        marks = self._proxy_marks.get(client) or marks
+        marks = self._proxy_marks.get(client) or marks or _placeholder_marks(flow, headers)
         ours = [name for name in headers if name.startswith(PREFIX)]
         own = from_own_headers(headers) if ours else NO_MARKS
         if state.is_client_replay(flow):
@@ -70,6 +72,18 @@ class Identity:
             find = state.hive().processes.find((client.peername[0], client.peername[1]))
             task = self._processes[client] = spawn(find, name="find client process")
         return task
+
+
+def _placeholder_marks(flow: http.HTTPFlow, headers: dict[str, str]) -> Marks | None:
+    """From a credential that only names the agent; it is removed from the request and from `headers`."""
+    if not isinstance(flow.client_conn.proxy_mode, ReverseMode):
+        return None
+    for name in ("authorization", "x-api-key", "api-key"):
+        marks = parse_placeholder_key(headers.get(name, ""))
+        if marks is not None:
+            del flow.request.headers[name], headers[name]
+            return marks
+    return None
 
 
 def _recorded_marks(flow: http.HTTPFlow) -> Marks:

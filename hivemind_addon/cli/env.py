@@ -13,6 +13,7 @@ import click
 from hivemind_addon import rundir
 from hivemind_addon.cli.discovery import find_proxy, require_proxy
 from hivemind_addon.cli.environment import agent_environment
+from hivemind_addon.cli.local import local_environment
 from hivemind_addon.cli.options import caller, caller_options, port_option
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def env(port: int | None, shell: str, **names: Any) -> None:
     """
     info = find_proxy(port) or (require_proxy() if port is None else _assumed(port))
     variables = agent_environment(os.environ, info, caller(names), rundir.private_folder("ca"))
+    variables |= local_environment(os.environ, info, caller(names)) if info.control_url else {}
     click.echo(render(variables, shell))
 
 

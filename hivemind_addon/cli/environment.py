@@ -64,6 +64,14 @@ def agent_environment(
     return result
 
 
+def placeholder_key(caller: Caller) -> str | None:
+    """A credential that says who calls, for a listener that no proxy URL leads to; None if nothing is said."""
+    marks = _marks(caller)
+    if not caller.agent and not marks:
+        return None
+    return f"hivemind:{_escape(caller.agent or '')}:{marks}"
+
+
 def proxy_url(host: str, port: int, caller: Caller) -> str:
     """`http://AGENT:;task=T;type=X;priority=P@host:port` (design D5); without the part before `@` if nothing is said.
 
@@ -72,12 +80,16 @@ def proxy_url(host: str, port: int, caller: Caller) -> str:
     """
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
     where = f"{f'[{host}]' if ':' in host else host}:{port}"
-    named = {"task": caller.task, "type": caller.task_type, "priority": caller.priority}
-    marks = "".join(f";{key}={_escape(value)}" for key, value in named.items() if value)
+    marks = _marks(caller)
     if not caller.agent and not marks:
         return f"http://{where}"
     user, password = (_escape(caller.agent), marks or ";") if caller.agent else (marks, ";")
     return f"http://{quote(user, safe=';=')}:{quote(password, safe=';=')}@{where}"
+
+
+def _marks(caller: Caller) -> str:
+    named = {"task": caller.task, "type": caller.task_type, "priority": caller.priority}
+    return "".join(f";{key}={_escape(value)}" for key, value in named.items() if value)
 
 
 def no_proxy(environ: Mapping[str, str]) -> str:

@@ -13,6 +13,7 @@ from hivemind_addon import rundir
 from hivemind_addon.cli.child import CannotStart, check_command, run_child
 from hivemind_addon.cli.discovery import ensure_proxy, find_proxy
 from hivemind_addon.cli.environment import agent_environment, bypasses_everything
+from hivemind_addon.cli.local import local_environment
 from hivemind_addon.cli.options import caller, caller_options, port_option
 from hivemind_addon.cli.up import check_config, default_config
 
@@ -47,6 +48,7 @@ def run(command: tuple[str, ...], port: int | None, config: Path | None, **names
         if bypasses_everything(os.environ):
             click.echo("hivemind: NO_PROXY holds '*': no call will pass the proxy", err=True)
         extra = agent_environment(os.environ, info, caller(names), rundir.private_folder("ca"))
+        extra |= local_environment(os.environ, info, caller(names))
         sys.exit(run_child(command, {**os.environ, **extra}))
     except CannotStart as error:
         click.echo(f"hivemind: {error}", err=True)

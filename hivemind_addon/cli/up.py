@@ -45,6 +45,14 @@ ADDON = Path(hivemind_addon.__file__).resolve()
     type=click.IntRange(0, 65_535),
     help="Port of the control API; wins over the settings file.",
 )
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    metavar="SPEC",
+    help="A further listener, such as reverse:https://api.anthropic.com@8090; "
+    "upstream:http://PROXY:3128 sends everything through that proxy.",
+)
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def up(
     web: bool,
@@ -52,15 +60,17 @@ def up(
     host: str,
     config: Path | None,
     control_port: int | None,
+    modes: tuple[str, ...],
     options: tuple[str, ...],
 ) -> None:
     """Run the proxy until Ctrl-C. OPTIONS after `--` go to mitmdump (or mitmweb)."""
     config = config or default_config()
     check_config(config)
+    further = mode_options(modes)
     if not _chooses_listener(options):
         check_port(host, port)
     _greet(host, port)
-    serve(web, arguments(web, port, host, config, control_port, options))
+    serve(web, arguments(web, port, host, config, control_port, (*further, *options)))
 
 
 def default_config() -> Path | None:
@@ -103,6 +113,28 @@ def check_port(host: str, port: int) -> None:
         raise click.ClickException(
             f"cannot listen on {host}:{port}: {reason}. Choose another with --port (0 takes a free one)."
         ) from None
+
+
+def mode_options(modes: tuple[str, ...]) -> list[str]:
+    """`--mode` words for mitmproxy: the forward proxy stays, unless an upstream proxy takes its place.
+
+    Raises:
+        click.UsageError: for a mode that mitmproxy does not know, or a reverse one without a port of its own.
+    """
+    from mitmproxy.proxy.mode_specs import ProxyMode
+
+    specs = []
+    for text in modes:
+        try:
+            specs.append(ProxyMode.parse(text))
+        except ValueError as error:
+            allowed = "reverse:URL@PORT or upstream:URL"
+            raise click.UsageError(f"--mode: got {text!r} ({error}), allowed: {allowed}") from None
+        if specs[-1].type_name == "reverse" and specs[-1].custom_listen_port is None:
+            raise click.UsageError(f"--mode: got {text!r}, allowed: {text}@PORT, a port of its own")
+    if modes and all(spec.type_name == "reverse" for spec in specs):
+        modes = ("regular", *modes)
+    return [word for text in modes for word in ("--mode", text)]
 
 
 def arguments(

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PREFIX = "x-hivemind-"
 """Our own request headers; stripped before upstream."""
 
+PLACEHOLDER = "hivemind"
+"""What a credential begins with that is none."""
+
 LONGEST = 128
 """Characters of a name that are kept."""
 
@@ -74,6 +77,21 @@ def parse_proxy_authorization(value: str) -> Marks | None:
         return None
     user, _, rest = text.partition(":")
     return parse_grammar(user, rest)
+
+
+def parse_placeholder_key(value: str) -> Marks | None:
+    """Read `hivemind:AGENT:SECRET;task=T;...`, with or without `Bearer`; None if it is a real credential.
+
+    An agent that reaches us over a reverse listener has no proxy URL that could say who it is.
+    """
+    text = value.strip()
+    if text[:7].lower() == "bearer ":
+        text = text[7:].lstrip()
+    name, found, rest = text.partition(":")
+    if not found or name != PLACEHOLDER:
+        return None
+    user, _, marks = rest.partition(":")
+    return parse_grammar(user, marks)
 
 
 def from_own_headers(headers: Mapping[str, str]) -> Marks:

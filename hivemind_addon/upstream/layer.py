@@ -203,9 +203,23 @@ class PooledHttpLayer(HttpLayer):
     def __repr__(self) -> str:
         return f"PooledHttpLayer({self.mode.name}, exchanges: {len(self._ports)})"
 
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Stock mitmproxy makes a system call for the headers of an answer and one for its body: make it one."""
+        joined: list[bytes] = []
+        for command in self._commands(event):
+            if type(command) is commands.SendData and command.connection is self.context.client:
+                joined.append(command.data)
+                continue
+            if joined:
+                yield commands.SendData(self.context.client, b"".join(joined))
+                joined.clear()
+            yield command
+        if joined:
+            yield commands.SendData(self.context.client, b"".join(joined))
+
     # The two methods below answer generators without being ones: a frame less for each event and level.
 
-    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+    def _commands(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, ExchangeEvent):
             return self._handle_exchange_event(event)
         if self._waiting_for_room or (

@@ -1,6 +1,6 @@
 """The control port: a small JSON API on loopback. Reading is free, changing needs the token.
 
-`GET /healthz`, `GET /api/status`, `POST /api/limit`. Every error is `{"error": {"message": ..., "field": ...}}`.
+`GET /healthz`, `GET /api/status`, `POST /api/limit`, `GET` and `POST /api/local`. Every error is `{"error": {"message": ..., "field": ...}}`.
 A web page that the user visits can make the browser call loopback, also under a name of its own (DNS rebinding);
 so the Host header must be a loopback one, and a change needs a token that no page can read.
 """
@@ -15,6 +15,8 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import web
+
+from hivemind_addon.config import base_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,6 +55,23 @@ class HiveSource(Protocol):
         ...
 
 
+class Listeners(Protocol):
+    """Reverse listeners for the user's own model servers."""
+
+    def servers(self) -> list[dict[str, Any]]:
+        """What a listener can be opened for: profile, target, configured, detect, variables, url."""
+        ...
+
+    async def open(self, profile: str, target: str) -> str:
+        """The base URL of a listener for this server; opened if need be.
+
+        Raises:
+            ValueError: if profile or target cannot be used.
+            OSError: if no listener can be opened.
+        """
+        ...
+
+
 class ApiError(Exception):
     """A request that is answered with an error."""
 
@@ -69,12 +88,20 @@ class ControlServer:
         ValueError: if `host` is no loopback address or `token` is empty.
     """
 
-    def __init__(self, source: HiveSource, token: str, host: str, port: int) -> None:
+    def __init__(
+        self,
+        source: HiveSource,
+        token: str,
+        host: str,
+        port: int,
+        listeners: Listeners | None = None,
+    ) -> None:
         if not _is_loopback(host):
             raise ValueError(f"control port host: got {host!r}, allowed: a loopback address")
         if not token:
             raise ValueError("control port token: got '', allowed: a secret text")
         self._source = source
+        self._listeners = listeners
         self._token = token.encode()
         self._host = host
         self._port = port
@@ -123,6 +150,9 @@ class ControlServer:
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/api/status", self._status)
         app.router.add_post("/api/limit", self._limit)
+        if self._listeners is not None:
+            app.router.add_get("/api/local", self._local_servers)
+            app.router.add_post("/api/local", self._open_local)
         app.on_response_prepare.append(_add_headers)
         return app
 
@@ -145,6 +175,27 @@ class ControlServer:
         except ValueError as error:
             raise ApiError(400, str(error)) from None
         return web.json_response({"bucket": bucket, "limit": limit, "changed": changed})
+
+    async def _local_servers(self, _request: web.Request) -> web.Response:
+        assert self._listeners is not None
+        return web.json_response({"servers": self._listeners.servers()})
+
+    async def _open_local(self, request: web.Request) -> web.Response:
+        assert self._listeners is not None
+        self._authorise(request)
+        body = await _read_object(request, {"profile", "target"})
+        profile, target = body.get("profile"), body.get("target")
+        if not isinstance(profile, str) or not profile:
+            raise _bad("profile", profile, "the name of a profile")
+        if not isinstance(target, str) or not _is_base_url(target):
+            raise _bad("target", target, "an http or https URL of host and port")
+        try:
+            url = await self._listeners.open(profile, target)
+        except ValueError as error:
+            raise ApiError(400, str(error)) from None
+        except OSError as error:
+            raise ApiError(503, str(error)) from None
+        return web.json_response({"profile": profile, "target": target, "url": url})
 
     def _authorise(self, request: web.Request) -> None:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -205,6 +256,14 @@ def _bad(field: str, value: object, allowed: str) -> ApiError:
     shown = json.dumps(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
     return ApiError(400, f"{field}: got {shown}, allowed: {allowed}", field)
+
+
+def _is_base_url(text: str) -> bool:
+    try:
+        base_url(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _host_of(header: str) -> str:

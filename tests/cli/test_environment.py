@@ -21,10 +21,11 @@ from hivemind_addon.cli.environment import (
     agent_environment,
     bypasses_everything,
     no_proxy,
+    placeholder_key,
     proxy_url,
 )
 from hivemind_addon.model import Priority
-from hivemind_addon.policies.identity import parse_proxy_authorization
+from hivemind_addon.policies.identity import parse_placeholder_key, parse_proxy_authorization
 
 
 def pem(body):
@@ -227,3 +228,27 @@ def test_a_folder_that_cannot_be_written_is_one_error(ca, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(click.ClickException, match="cannot be written"):
         write_bundle(ca, tmp_path / "file" / "below")
+
+
+# The placeholder key.
+
+
+@given(names.filter(bool), names)
+def test_the_proxy_reads_from_a_placeholder_key_what_was_said(agent, task):
+    key = placeholder_key(Caller(agent=agent, task=task, priority="high"))
+    assert key is not None
+    assert key.isascii()
+    marks = parse_placeholder_key(f"Bearer {key}")
+    assert marks is not None
+    assert (marks.agent, marks.task, marks.priority) == (agent, task, Priority.HIGH)
+
+
+def test_without_names_there_is_no_placeholder_key():
+    assert placeholder_key(Caller()) is None
+
+
+@pytest.mark.parametrize(
+    "value", ["", "Bearer sk-ant-123", "sk-hivemind:x", "Hivemind:x", "hivemind"]
+)
+def test_a_real_credential_is_no_placeholder(value):
+    assert parse_placeholder_key(value) is None

@@ -142,3 +142,30 @@ def test_without_the_default_port_a_background_proxy_takes_a_free_one(monkeypatc
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         assert not discovery._is_free(taken.getsockname()[1])
+
+
+def test_further_listeners_stand_beside_the_forward_proxy(invoke, served):
+    spec = "reverse:https://api.anthropic.com@8090"
+    invoke("up", "--port", "0", "--mode", spec)
+    words = served[0][1]
+    assert words[words.index("--mode") :] == ["--mode", "regular", "--mode", spec]
+
+
+def test_an_upstream_proxy_takes_the_place_of_the_plain_forward_proxy(invoke, served):
+    invoke("up", "--port", "0", "--mode", "upstream:http://corp:3128")
+    assert served[0][1][-2:] == ["--mode", "upstream:http://corp:3128"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "part"),
+    [
+        ("reverse:https://api.anthropic.com", "@PORT, a port of its own"),
+        ("revers:https://api.anthropic.com@8090", "allowed: reverse:URL@PORT or upstream:URL"),
+        ("upstream:ftp://x", "allowed: reverse:URL@PORT or upstream:URL"),
+    ],
+)
+def test_a_mode_that_cannot_be_is_one_line(refuse, served, spec, part):
+    line = refuse(2, "up", "--port", "0", "--mode", spec)
+    assert line.startswith(f"hivemind: --mode: got {spec!r}")
+    assert part in line
+    assert served == []

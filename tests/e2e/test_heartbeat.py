@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,9 @@ PATIENCE = 4.0
 """Seconds of silence that the client bears: Groq's and Gemini CLI's 60 s, scaled."""
 
 
-def chat(agent: str, *, stated: float | None = None, **knobs: str) -> bytes:
+def chat(agent: str, knobs: dict[str, str] | None = None, stated: float | None = None) -> bytes:
     body = {"model": "gpt-5", "stream": True, "messages": [{"role": "user", "content": agent}]}
-    headers = {"user-agent": agent, **knobs}
+    headers = {"user-agent": agent, **(knobs or {})}
     if stated is not None:
         headers["x-stainless-read-timeout"] = f"{stated:g}"
     return raw.request_bytes(body, path="/v1/chat/completions", host=HOST, headers=headers)
@@ -39,9 +40,9 @@ async def impatient(proxy, request: bytes) -> bytes:
     return seen
 
 
-async def hold_the_only_slot(proxy, seconds: float) -> asyncio.Task[bytes]:
+async def hold_the_only_slot(proxy, seconds: float) -> asyncio.Task[Any]:
     held = asyncio.create_task(
-        raw.exchange(proxy, chat("holder", **{"x-mock-latency": f"{seconds:g}"}), HOST)
+        raw.exchange(proxy, chat("holder", {"x-mock-latency": f"{seconds:g}"}), HOST)
     )
     await asyncio.sleep(0.5)
     assert proxy.in_flight() == 1
@@ -56,7 +57,7 @@ async def test_a_queue_longer_than_the_clients_patience_is_survived(tmp_path):
         ) as proxy,
     ):
         held = await hold_the_only_slot(proxy, 1.5 * PATIENCE)
-        request = chat("Groq/Python 1.7.0", stated=PATIENCE, **{"accept-encoding": "gzip"})
+        request = chat("Groq/Python 1.7.0", {"accept-encoding": "gzip"}, PATIENCE)
         seen = await impatient(proxy, request)
         head, _, body = seen.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200")

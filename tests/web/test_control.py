@@ -211,3 +211,65 @@ def test_it_listens_on_loopback_only(hive, host):
 def test_an_empty_token_is_refused(hive):
     with pytest.raises(ValueError, match="token"):
         ControlServer(hive, "", "127.0.0.1", 0)
+
+
+class FakeListeners:
+    def servers(self):
+        return [{"profile": "ollama", "target": "http://127.0.0.1:11434", "url": None}]
+
+    async def open(self, profile, target):
+        if profile == "taken":
+            raise OSError("no port is free")
+        if profile != "ollama":
+            raise ValueError(f"profile: got {profile!r}, allowed: one of ollama")
+        return "http://127.0.0.1:21434"
+
+
+@pytest.fixture
+async def local_client(hive):
+    server = ControlServer(hive, TOKEN, "127.0.0.1", 0, FakeListeners())
+    port = await server.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+        yield session
+    await server.stop()
+
+
+async def post_local(client, body, headers=None):
+    sent = authorised() if headers is None else headers
+    async with client.post("/api/local", json=body, headers=sent) as answer:
+        return answer.status, await answer.json()
+
+
+async def test_local_servers_are_listed_and_opened(local_client):
+    async with local_client.get("/api/local") as answer:
+        assert (await answer.json())["servers"][0]["profile"] == "ollama"
+    body = {"profile": "ollama", "target": "http://127.0.0.1:11434"}
+    assert await post_local(local_client, body) == (200, {**body, "url": "http://127.0.0.1:21434"})
+    assert (await post_local(local_client, body, {}))[0] == 401
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({"profile": "x", "target": "http://h:1"}, 400, "profile: got 'x', allowed: one of ollama"),
+        ({"profile": "taken", "target": "http://h:1"}, 503, "no port is free"),
+        (
+            {"profile": 7, "target": "http://h:1"},
+            400,
+            "profile: got 7, allowed: the name of a profile",
+        ),
+        (
+            {"profile": "ollama", "target": "h:1"},
+            400,
+            'target: got "h:1", allowed: an http or https URL of host and port',
+        ),
+        (
+            {"profile": "ollama", "target": "http://u:p@h:1"},
+            400,
+            'target: got "http://u:p@h:1", allowed: an http or https URL of host and port',
+        ),
+    ],
+)
+async def test_a_listener_that_cannot_be_opened_says_why(local_client, body, status, message):
+    found, answer = await post_local(local_client, body)
+    assert (found, answer["error"]["message"]) == (status, message)

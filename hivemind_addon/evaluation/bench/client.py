@@ -18,8 +18,8 @@ class Target:
     host: str
     port: int
     proxy_port: int | None
-    ca: str
-    """PEM file that signs what the worker sees."""
+    ca: str = ""
+    """PEM file that signs what the worker sees; empty is plain HTTP to this machine."""
 
 
 @dataclass(slots=True)
@@ -45,6 +45,9 @@ class Worker:
 
     async def open(self) -> None:
         target = self._target
+        if not target.ca:
+            self._reader, self._writer = await asyncio.open_connection(target.host, target.port)
+            return
         context = ssl.create_default_context(cafile=target.ca)
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if target.proxy_port is None:
@@ -84,7 +87,7 @@ class Worker:
             if not data:
                 raise ConnectionError("the stream was cut")
             joined = tail + data
-            events += joined.count(b"}\n\n") - tail.count(b"}\n\n")
+            events += joined.count(b"}\n") - tail.count(b"}\n")
             tail = joined[-8:]
             if joined.endswith(b"0\r\n\r\n"):
                 return events
@@ -110,10 +113,19 @@ def message(host: str, *, stream: bool, tokens: int) -> tuple[bytes, bytes]:
 
 
 async def run_phase(
-    target: Target, *, workers: int, seconds: float, stream: bool = False, tokens: int = 20
+    target: Target,
+    *,
+    workers: int,
+    seconds: float,
+    stream: bool = False,
+    tokens: int = 20,
+    request: tuple[bytes, bytes] | None = None,
 ) -> Sample:
-    """Keep `workers` connections busy for `seconds`; opening them is not measured."""
-    head, body = message(target.host, stream=stream, tokens=tokens)
+    """Keep `workers` connections busy for `seconds`; opening them is not measured.
+
+    `request` (head and body) takes the place of the Anthropic message that `stream` and `tokens` describe.
+    """
+    head, body = request or message(target.host, stream=stream, tokens=tokens)
     crew = [Worker(target) for _ in range(workers)]
     for start in range(0, workers, 16):
         await asyncio.gather(*(worker.open() for worker in crew[start : start + 16]))

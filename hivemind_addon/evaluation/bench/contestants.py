@@ -101,7 +101,7 @@ def start(name: str, mock_port: int, mock_ca: str, folder: Path) -> Contestant:
         process = subprocess.Popen(  # noqa: S603 - our own programs
             command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env
         )
-    _wait_for(port, process, log)
+    wait_for(port, process, log)
     return Contestant(name, port, process, str(home / "mitmproxy-ca-cert.pem"))
 
 
@@ -117,7 +117,12 @@ def stop(process: subprocess.Popen[bytes] | None) -> None:
         process.wait()
 
 
-def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return once a started process listens.
+
+    Raises:
+        RuntimeError: if it ends or does not listen within 30 s; with its log.
+    """
     deadline = time.monotonic() + 30  # noqa: TID251 - a benchmark is its own process
     while time.monotonic() < deadline:  # noqa: TID251
         if process.poll() is not None:
