@@ -101,20 +101,32 @@ class GeminiReader:
         self.failure: Failure | None = None
         self.content_bytes = 0
         self._usage: Usage | None = None
+        self._final = False
+        """Usage came with the end or after it."""
         self._seen: set[int] = set()
         self._finished: set[int] = set()
 
     @property
     def usage_final(self) -> bool:
-        return self._usage is not None and self.complete
+        return self._final and self.complete
 
     def feed(self, event: SseEvent) -> EventKind:
         if event.comment_only:
             return EventKind.PRELUDE
         outer = _load(event.data)
         tree = _inner(outer)
+        kind = self._read(event, outer, tree)
         usage = _usage_of(tree)
-        self._usage = usage or self._usage
+        if usage is not None:
+            self._usage, self._final = usage, self.complete
+            if kind is EventKind.PRELUDE and not tree.get("candidates"):
+                kind = EventKind.USAGE
+        return kind
+
+    def usage(self) -> Usage | None:
+        return self._usage
+
+    def _read(self, event: SseEvent, outer: fields.Json, tree: fields.Json) -> EventKind:
         failed = outer.get("error") or tree.get("error") or event.event == "error"
         if failed:
             source = tree if tree.get("error") else outer
@@ -130,10 +142,7 @@ class GeminiReader:
         candidates = tree.get("candidates")
         if candidates and isinstance(candidates, list):
             return self._candidates([fields.mapping(candidate) for candidate in candidates])
-        return EventKind.USAGE if usage else EventKind.PRELUDE
-
-    def usage(self) -> Usage | None:
-        return self._usage
+        return EventKind.PRELUDE
 
     def _fail(self, source: object) -> EventKind:
         self.failure = errors.classify_event(source)

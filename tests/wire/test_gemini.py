@@ -129,6 +129,16 @@ def test_every_candidate_must_finish():
     assert reader.usage() == Usage(1, 0, 0, 2)
 
 
+def test_usage_from_before_the_end_is_no_last_word():
+    reader = new_reader()
+    usage = {"promptTokenCount": 1, "candidatesTokenCount": 2, "totalTokenCount": 3}
+    reader.feed(chunk({"text": "a"}, usageMetadata=usage))
+    reader.feed(chunk({"text": "b"}, finish="STOP"))
+    assert reader.complete
+    assert reader.usage() == Usage(1, 0, 0, 2)
+    assert not reader.usage_final
+
+
 def test_a_blocked_prompt_is_an_answer():
     reader = new_reader()
     assert reader.feed(event({"promptFeedback": {}})) is EventKind.PRELUDE
