@@ -139,6 +139,15 @@ def test_usage_from_before_the_end_is_no_last_word():
     assert not reader.usage_final
 
 
+def test_a_usage_object_without_figures_changes_nothing():
+    reader = new_reader()
+    usage = {"promptTokenCount": 1, "totalTokenCount": 3}
+    reader.feed(chunk({"text": "a"}, finish="STOP", usageMetadata=usage))
+    assert reader.feed(event({"usageMetadata": {"trafficType": "ON_DEMAND"}})) is EventKind.PRELUDE
+    assert reader.usage() == Usage(1, 0, 0, 2)
+    assert reader.usage_final
+
+
 def test_a_blocked_prompt_is_an_answer():
     reader = new_reader()
     assert reader.feed(event({"promptFeedback": {}})) is EventKind.PRELUDE
