@@ -144,7 +144,10 @@ class Relay:
             call.counted += verdict.counted
             await self._clock.sleep(verdict.delay)
             return True
-        logger.warning(
+        # A 404 on a path that is no LLM call is the provider's plain answer, not our surrender.
+        plain = verdict.reason == "final" and result.head is not None
+        logger.log(
+            logging.INFO if plain else logging.WARNING,
             "request.given_up request_id=%s agent=%s bucket=%s attempt=%d status=%s code=%s reason=%s",
             call.request_id,
             call.identity.agent,
