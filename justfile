@@ -33,5 +33,9 @@ bench *args:
 local *args:
     {{ python }} -m hivemind_addon.evaluation.local {{ args }}
 
+# minutes of steady traffic: does anything grow?
+soak *args:
+    {{ python }} -m hivemind_addon.evaluation.soak {{ args }}
+
 # what runs before a change lands
 ci: check test

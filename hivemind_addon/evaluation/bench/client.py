@@ -80,6 +80,13 @@ class Worker:
             return 0
         return await self._read_chunked()
 
+    async def leave_amid(self, head: bytes, body: bytes) -> None:
+        """Send one request and go away once its answer has begun."""
+        self._writer.write(head + body)
+        await self._reader.readuntil(b"\r\n\r\n")
+        await self._reader.read(1)
+        self.close()
+
     async def _read_chunked(self) -> int:
         events, tail = 0, b""
         while True:

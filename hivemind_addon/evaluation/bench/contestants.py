@@ -26,6 +26,8 @@ class Contestant:
     """Proxy port; None is the direct way."""
     process: subprocess.Popen[bytes] | None
     ca: str
+    folder: Path = Path()
+    """Its home: certificates, log, and our state below `state`."""
 
     def rss_bytes(self) -> int:
         return psutil.Process(self.process.pid).memory_info().rss if self.process else 0
@@ -102,7 +104,7 @@ def start(name: str, mock_port: int, mock_ca: str, folder: Path) -> Contestant:
             command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env
         )
     wait_for(port, process, log)
-    return Contestant(name, port, process, str(home / "mitmproxy-ca-cert.pem"))
+    return Contestant(name, port, process, str(home / "mitmproxy-ca-cert.pem"), home)
 
 
 def stop(process: subprocess.Popen[bytes] | None) -> None:

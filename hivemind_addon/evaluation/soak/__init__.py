@@ -1,0 +1,1 @@
+"""`just soak`: minutes of steady traffic, and whether anything grows meanwhile."""
