@@ -18,6 +18,8 @@ _COMMANDS = {
     "status": "hivemind_addon.cli.status:status",
     "limit": "hivemind_addon.cli.status:limit",
     "providers": "hivemind_addon.cli.providers:providers",
+    "doctor": "hivemind_addon.cli.doctor:doctor",
+    "trust": "hivemind_addon.cli.trust:trust",
     "down": "hivemind_addon.cli.down:down",
     "mock": "hivemind_addon.cli.mock:mock",
 }
