@@ -1,0 +1,112 @@
+"""Every client survives: official SDKs and plain HTTP libraries, none of which repeats anything by itself."""
+
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.e2e.harness import running_mock, running_proxy, run_json, upstreams
+from tests.e2e.npm import npm_folder
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+HOSTS = (
+    "api.anthropic.com",
+    "api.openai.com",
+    "api.mistral.ai",
+)
+CALLS, PARALLEL, TOKENS = 100, 20, 12
+SHARE = 0.065
+FAULTS: dict[str, Any] = {
+    "fault_429": SHARE,
+    "fault_502": SHARE,
+    "fault_529": SHARE,
+    "fault_reset": SHARE,
+    "fault_disconnect": SHARE,
+    "fault_sse_error": SHARE,  # drawn for streams only, which are half of the calls
+}
+PATIENT = "retry: {max_retries: 10, base: 0.05, max_delay: 2}\n"
+
+
+class Client(NamedTuple):
+    name: str
+    version: str
+    """HTTP version towards the proxy."""
+
+
+CLIENTS = [
+    Client("anthropic", "1.1"),
+    Client("anthropic", "2"),
+    Client("openai-chat", "1.1"),
+    Client("openai-chat", "2"),
+    Client("openai-responses", "1.1"),
+    Client("mistralai", "1.1"),
+    Client("httpx", "1.1"),
+    Client("httpx", "2"),
+    Client("requests", "1.1"),
+    Client("aiohttp", "1.1"),
+    Client("curl", "1.1"),
+    Client("curl", "2"),
+    Client("undici", "1.1"),
+    Client("undici", "2"),
+]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    home = tmp_path_factory.mktemp("clients")
+    with (
+        running_mock(seed=23, https=True, tokens=TOKENS, **FAULTS) as mock,
+        running_proxy(
+            home,
+            upstreams(mock.https_url, HOSTS) + PATIENT,
+            "--set",
+            f"ssl_verify_upstream_trusted_ca={mock.ca}",
+        ) as proxy,
+    ):
+        yield mock, proxy
+
+
+def start(client: Client, env: dict[str, str]) -> dict[str, Any]:
+    amounts = [client.version, str(CALLS), str(PARALLEL)]
+    if client.name != "undici":
+        words = [sys.executable, "-m", "tests.e2e.clients", client.name, *amounts]
+        answer: dict[str, Any] = run_json(words, env)
+        return answer
+    program = Path(__file__).parent / "clients" / "undici.cjs"
+    npm = {"HIVEMIND_TEST_NPM": str(npm_folder("undici"))}
+    found: dict[str, Any] = run_json(["node", str(program), *amounts], {**env, **npm})
+    return found
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda c: f"{c.name}-http{c.version}")
+def test_every_call_is_answered_at_30_percent_faults(world, client):
+    mock, proxy = world
+    mock.reset()
+    before = proxy.status()["totals"]
+    result = start(client, proxy.client_env(user=f"{client.name}-{client.version}:"))
+    assert result["failed"] == []
+    plain, streamed = result["texts"]["plain"], result["texts"]["stream"]
+    assert (len(plain), len(streamed)) == (100, 100)
+    # The mock answers a prompt the same way each time, and no two alike.
+    assert streamed == plain
+    assert len(set(plain.values())) == 100
+    assert {len(text.split()) for text in plain.values()} == {TOKENS}
+
+    stats = mock.stats()
+    assert set(stats["faults"]) == set(FAULTS)
+    assert sum(stats["faults"].values()) > 0.25 * stats["requests"]["total"]
+    totals = proxy.status()["totals"]
+    assert totals["calls"] - before["calls"] == 200
+    assert totals["attempts"] - before["attempts"] == stats["requests"]["total"]
+    assert totals["errors"] == before["errors"]
+    assert totals["in_flight"] == 0
+    assert "Traceback" not in proxy.logged()
+    assert "Addon error" not in proxy.logged()
+    if result["versions"]:
+        assert result["versions"] == [VERSIONS[client.version]]
+
+
+VERSIONS = {"1.1": "HTTP/1.1", "2": "HTTP/2"}
