@@ -16,7 +16,7 @@ HOSTS = (
     "api.openai.com",
     "api.mistral.ai",
 )
-CALLS, PARALLEL, TOKENS = 100, 20, 12
+CALLS, PARALLEL, TOKENS = 100, 40, 12
 SHARE = 0.065
 FAULTS: dict[str, Any] = {
     "fault_429": SHARE,
@@ -105,8 +105,6 @@ def test_every_call_is_answered_at_30_percent_faults(world, client):
     assert totals["in_flight"] == 0
     assert "Traceback" not in proxy.logged()
     assert "Addon error" not in proxy.logged()
-    if result["versions"]:
-        assert result["versions"] == [VERSIONS[client.version]]
-
-
-VERSIONS = {"1.1": "HTTP/1.1", "2": "HTTP/2"}
+    # Only an SDK's own default client keeps its version to itself; all of them speak HTTP/1.1.
+    seen = result["versions"] or ["HTTP/1.1"]
+    assert seen == [f"HTTP/{client.version}"]

@@ -6,6 +6,7 @@ Prints one JSON object: the texts by kind and number, what failed, the HTTP vers
 import asyncio
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from tests.e2e.clients.raw_http import RAW
 from tests.e2e.clients.sdks import SDKS
@@ -14,6 +15,7 @@ CLIENTS = {**SDKS, **RAW}
 
 
 async def run(name: str, version: str, calls: int, parallel: int) -> dict[str, object]:
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(parallel))
     gate = asyncio.Semaphore(parallel)
     texts: dict[str, dict[str, str]] = {"plain": {}, "stream": {}}
     failed: list[str] = []

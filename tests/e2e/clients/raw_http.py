@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
 
 from tests.e2e.clients.bodies import (
     CHAT,
@@ -16,11 +19,26 @@ from tests.e2e.clients.bodies import (
 Ask = Callable[[str, bool], Awaitable[str]]
 
 
+class OnlyHttp2(ssl.SSLContext):
+    """httpx offers HTTP/1.1 before HTTP/2 and mitmproxy takes the first, so HTTP/2 is offered alone."""
+
+    def set_alpn_protocols(self, alpn_protocols: Iterable[str]) -> None:
+        super().set_alpn_protocols(["h2"])
+
+
+def trust(kind: type[ssl.SSLContext] = ssl.SSLContext) -> ssl.SSLContext:
+    """A context for libraries that know no CA variable, or no way to ask for HTTP/2."""
+    context = kind(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cafile=os.environ["SSL_CERT_FILE"])
+    return context
+
+
 @contextlib.asynccontextmanager
 async def httpx_client(version: str, versions: set[str]) -> AsyncIterator[Ask]:
     import httpx
 
-    async with httpx.AsyncClient(http2=version == "2", timeout=60) as client:
+    more: dict[str, Any] = {"http2": True, "verify": trust(OnlyHttp2)} if version == "2" else {}
+    async with httpx.AsyncClient(timeout=60, **more) as client:
 
         async def ask(prompt: str, stream: bool) -> str:
             async with client.stream(
@@ -65,13 +83,9 @@ async def requests_client(_version: str, versions: set[str]) -> AsyncIterator[As
 
 @contextlib.asynccontextmanager
 async def aiohttp_client(_version: str, versions: set[str]) -> AsyncIterator[Ask]:
-    import os
-    import ssl
-
     import aiohttp
 
-    # aiohttp knows no CA variable: its users bring a context.
-    trust = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
+    context = trust()
     timeout = aiohttp.ClientTimeout(60)
     async with aiohttp.ClientSession(trust_env=True, timeout=timeout) as session:
 
@@ -80,7 +94,7 @@ async def aiohttp_client(_version: str, versions: set[str]) -> AsyncIterator[Ask
                 MESSAGES.url,
                 headers=MESSAGES.headers,
                 data=MESSAGES.body(prompt, stream),
-                ssl=trust,
+                ssl=context,
                 raise_for_status=True,
             ) as answer:
                 assert answer.version is not None

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.e2e.clients.raw_http import Ask
+from tests.e2e.clients.raw_http import Ask, OnlyHttp2, trust
 
 
 def http_client(sdk: Any, version: str, versions: set[str]) -> dict[str, Any]:
@@ -17,7 +17,9 @@ def http_client(sdk: Any, version: str, versions: set[str]) -> dict[str, Any]:
         versions.add(answer.http_version)
 
     return {
-        "http_client": sdk.DefaultAsyncHttpxClient(http2=True, event_hooks={"response": [note]})
+        "http_client": sdk.DefaultAsyncHttpxClient(
+            http2=True, verify=trust(OnlyHttp2), event_hooks={"response": [note]}
+        )
     }
 
 

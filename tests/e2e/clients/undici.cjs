@@ -2,12 +2,23 @@
 "use strict";
 const { createRequire } = require("node:module");
 const { join } = require("node:path");
+const tls = require("node:tls");
 const undici = createRequire(join(process.env.HIVEMIND_TEST_NPM, "package.json"))("undici");
 
 const [version, calls, parallel] = [process.argv[2], Number(process.argv[3]), Number(process.argv[4])];
-const agent = new undici.EnvHttpProxyAgent({ allowH2: version === "2" });
+const agent = new undici.EnvHttpProxyAgent({ allowH2: version === "2", requestTls: { allowH2: version === "2" } });
 const texts = { plain: {}, stream: {} };
 const failed = [];
+const versions = new Set();
+
+// undici offers HTTP/1.1 before HTTP/2 and mitmproxy takes the first, so HTTP/2 is offered alone.
+const connect = tls.connect;
+tls.connect = (options, ...rest) => {
+  if (version === "2") options.ALPNProtocols = ["h2"];
+  const socket = connect(options, ...rest);
+  socket.once("secureConnect", () => versions.add(socket.alpnProtocol === "h2" ? "HTTP/2" : "HTTP/1.1"));
+  return socket;
+};
 
 async function ask(prompt, stream) {
   const answer = await undici.fetch("https://api.anthropic.com/v1/messages", {
@@ -43,7 +54,7 @@ async function main() {
     }
   };
   await Promise.all(Array.from({ length: parallel }, worker));
-  console.log(JSON.stringify({ texts, failed, versions: [] }));
+  console.log(JSON.stringify({ texts, failed, versions: [...versions] }));
   await agent.close();
 }
 
