@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.harness import running_mock, running_proxy, run_json, upstreams
+from tests.e2e.harness import run_json, running_mock, running_proxy, upstreams
 from tests.e2e.npm import npm_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]

@@ -15,7 +15,9 @@ from tests.e2e.harness import free_port
 from tests.e2e.npm import npm_folder
 
 BIN = Path(sys.executable).parent
-DONE = re.compile(r"request\.done .*agent=(\S+) bucket=(\S+) attempt=(\d+) status=(\S+) .*waited=(\S+)")
+DONE = re.compile(
+    r"request\.done .*agent=(\S+) bucket=(\S+) attempt=(\d+) status=(\S+) .*waited=(\S+)"
+)
 
 
 @dataclass(frozen=True)
@@ -110,12 +112,11 @@ class Place:
     def start(self, user: str, words: tuple[str, ...], prompt: str) -> subprocess.Popen[str]:
         """`hivemind run --agent USER -- COMMAND PROMPT`; the prompt comes from a pipe, as in scripts."""
         run = [str(BIN / "hivemind"), "run", "--port", self.port, "--config", str(self.config)]
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*run, "--agent", user, "--", *words, prompt],
             env=self.env(user), cwd=self.folder / user / "work", text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        return process
 
     def finish(self, process: subprocess.Popen[str], seconds: float = 90) -> Turn:
         try:
