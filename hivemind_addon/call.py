@@ -46,7 +46,8 @@ class Call:
     host: str
     ticket: Ticket | None = None
     """Its place in the line; None until the body was read."""
-    credential: str | None = field(default=None, repr=False)
+    owner_mark: str | None = field(default=None, repr=False)
+    """Tells who owns the limit; most often the credential, so never shown."""
     facts: RequestFacts = field(default_factory=RequestFacts)
     body: bytes | None = field(default=None, repr=False)
     """The request body that `facts` was read from; None until then (a streamed body comes late)."""

@@ -92,7 +92,7 @@ class Hive:
         lane = _LANES.get(bucket.family, Operation.GENERATION)
         return profile.concurrency_of(lane)
 
-    def bucket_for(self, call: Call, credential: str | None) -> BucketKey | None:
+    def bucket_for(self, call: Call) -> BucketKey | None:
         """What shares a limit with this call; None for calls that pass no gate."""
         if call.operation is Operation.OTHER:
             return None
@@ -100,7 +100,7 @@ class Hive:
             family = call.profile.family(call.facts.model)
         else:
             family = call.operation.value
-        return BucketKey(call.profile.name, owner_of(credential), family)
+        return BucketKey(call.profile.name, owner_of(call.owner_mark), family)
 
     def ticket(self, agent: str, now: float, deadline: float) -> Ticket:
         return Ticket(next(self._numbers), agent, arrived_at=now, deadline=deadline)
@@ -181,8 +181,8 @@ _LANES = {operation.value: operation for operation in Operation}
 NOBODY = Identity("unknown", "none")
 
 
-def owner_of(credential: str | None) -> str:
-    """A short, stable name for a credential that does not give it away."""
-    if not credential:
+def owner_of(mark: str | None) -> str:
+    """A short, stable name for a limit owner that does not give the credential away."""
+    if not mark:
         return "anonymous"
-    return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return hashlib.sha256(mark.encode("utf-8", "surrogateescape")).hexdigest()[:8]

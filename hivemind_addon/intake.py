@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 
     from hivemind_addon.call import Call
     from hivemind_addon.hive import Hive
+    from hivemind_addon.profiles import Profile
 
 # Only the fields that a dialect asks for are built; prompts and tools are skipped over at C speed.
 _Head = msgspec.defstruct("_Head", [(name, object, None) for name in REQUEST_FIELDS])
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_Head)
 
 NO_MARKS = Marks()
+_SIGNED = re.compile(r"AWS4-[A-Z0-9-]+ +Credential=([^/, ]+)")
+"""AWS's Signature Version 4: the access key's id comes first (provider-facts 1.3)."""
 
 
 class SupportsGet(Protocol):
@@ -75,7 +80,7 @@ async def prepare(hive: Hive, call: Call, body: bytes, caller: Caller) -> None:
     )
     if call.facts.stream and call.operation is Operation.GENERATION:
         _plan_heartbeat(hive, call, caller)
-    call.bucket = hive.bucket_for(call, call.credential)
+    call.bucket = hive.bucket_for(call)
     call.ticket = hive.ticket(call.identity.agent, call.arrived_at, call.deadline)
     call.ticket.priority = call.identity.priority
     hive.begin(call)
@@ -102,10 +107,25 @@ def read_facts(call: Call, headers: Mapping[str, str], body: bytes) -> RequestFa
     return call.dialect.read_request(fields, call.path)
 
 
-def credential_of(headers: SupportsGet, names: tuple[str, ...]) -> str | None:
-    """The credential as sent, from the first of the profile's header names (lower case) that is there."""
-    for name in names:
+def owner_mark(profile: Profile, headers: SupportsGet, target: str) -> str | None:
+    """What tells who owns the limit: what the profile names, else the credential; None if there is neither.
+
+    Args:
+        profile: says where to look.
+        headers: request headers by lower-cased name.
+        target: path and query of the request.
+    """
+    path, _, query = target.partition("?")
+    found = profile.owner_path.search(path) if profile.owner_path else None
+    if found:
+        return "/".join(filter(None, found.groups())) or found[0]
+    for name in (*profile.owner_headers, *profile.auth_headers):
         value = headers.get(name)
         if value:
-            return value
+            # A signature differs from request to request; the key that made it does not.
+            signed = _SIGNED.match(value)
+            return signed[1] if signed else value
+    if profile.auth_query and query:
+        given = dict(parse_qsl(query))
+        return next((given[name] for name in profile.auth_query if given.get(name)), None)
     return None

@@ -57,6 +57,19 @@ class HostRule:
     host: re.Pattern[str]
     """Anchored at both ends; for lower-cased host names without port and final dot."""
     path: re.Pattern[str] | None = None
+    port: int | None = None
+    """None is every port."""
+
+    @property
+    def text(self) -> str:
+        """The rule as its author wrote it."""
+        host = self.host.pattern.removeprefix(r"\A(?:").removesuffix(r")\Z")
+        port = f":{self.port}" if self.port else ""
+        return host + port + (f" below {self.path.pattern}" if self.path else "")
+
+    def serves(self, host: str, port: int | None) -> bool:
+        """Is this the host, whatever the path?"""
+        return bool(self.host.match(host)) and self.port in (None, port)
 
 
 def _regex(flags: re.RegexFlag, form: str = "{}") -> schema.Kind[re.Pattern[str]]:
@@ -91,7 +104,12 @@ def _set_of[T](item: schema.Kind[T]) -> schema.Kind[frozenset[T]]:
 def _host_rule(place: schema.Place, value: object) -> HostRule:
     def from_section(section: schema.Section) -> HostRule:
         host = section.take("host", _HOST, _NEVER, required=True)
-        return HostRule(host, section.take("path", _PATH, _NEVER, required=True))
+        path, port = section.take("path", _PATH, None), section.take("port", _PORT, None)
+        if path is None and port is None:
+            raise section.place.child("path").complain(
+                f"got nothing, allowed: {_PATH.allowed}, or a port instead"
+            )
+        return HostRule(host, path, port)
 
     if isinstance(value, dict):
         return schema.section_of(from_section).read(place, value)
@@ -122,9 +140,11 @@ _PATH = _regex(re.ASCII)
 _HOST = _regex(re.ASCII | re.IGNORECASE, r"\A(?:{})\Z")
 _LIMIT, _RATE, _SECONDS = schema.whole(1, 10_000), schema.whole(1, 10**10), schema.number(1, 86_400)
 _STATUSES = _set_of(schema.whole(400, 599))
+_PORT = schema.whole(1, 65_535)
 _NAME = _word(
     r"[a-z0-9][a-z0-9._-]{0,63}", "a name of lower-case letters, digits, '.', '_' and '-'"
 )
+_QUERY_NAME = _word(r"[A-Za-z0-9_-]{1,64}", "the name of a query parameter")
 _HEADER = _word(r"[a-z0-9-]{1,100}", "a header name in lower case")
 
 
@@ -195,7 +215,7 @@ class Timeouts:
 class Local:
     """A server on the user's own machine: clients never send loopback through a proxy, so a reverse listener serves it."""
 
-    port: int = schema.setting(0, schema.whole(1, 65_535))
+    port: int = schema.setting(0, _PORT)
     """Where such a server listens by default."""
     variables: Mapping[str, str] = schema.setting(MappingProxyType({}), _VARIABLES)
     """What `hivemind run` exports: `{url}` stands for the listener's base URL without final slash, `{key}` for a
@@ -225,6 +245,12 @@ class Profile:
     """Statuses that mean that the provider has no capacity, whoever asks; a part of `retryable`."""
     auth_headers: tuple[str, ...] = schema.setting(("authorization",), schema.list_of(_HEADER))
     """Names of the headers that carry the credential, in the order in which they count."""
+    auth_query: tuple[str, ...] = schema.setting((), schema.list_of(_QUERY_NAME))
+    """Names of query parameters that may carry the credential instead."""
+    owner_headers: tuple[str, ...] = schema.setting((), schema.list_of(_HEADER))
+    """Names of headers that name the limit owner better than a credential that changes by the hour."""
+    owner_path: re.Pattern[str] | None = schema.setting(None, _PATH)
+    """The same for the path: the groups of the match name the owner."""
     include_usage: bool = schema.setting(default=False, kind=schema.BOOLEAN)
     """Ask for usage in streams that would report none."""
     model_families: tuple[tuple[re.Pattern[str], str], ...] = schema.setting(
@@ -307,9 +333,17 @@ class ProfileSet:
             _remember(self._cache, key, profile)
             return profile
 
+    def serving_rule(self, profile: Profile, host: str, port: int | None = None) -> str:
+        """Which host rule of a profile serves a host, in its own words; empty if none does."""
+        plain = _plain_host(host)
+        for rule in profile.hosts:
+            if rule.serves(plain, port):
+                return rule.text
+        return ""
+
     def _match(self, host: str, port: int | None) -> Profile | None:
         for profile in self.profiles.values():
-            if any(rule.host.match(host) for rule in profile.hosts):
+            if any(rule.serves(host, port) for rule in profile.hosts):
                 return profile
         found = any(p.fullmatch(host) or p.fullmatch(f"{host}:{port}") for p in self._listed)
         return self.listing if found else None

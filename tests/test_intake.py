@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hivemind_addon.call import Call
 from hivemind_addon.config import Settings
 from hivemind_addon.hive import NOBODY, Hive, owner_of
-from hivemind_addon.intake import Caller, credential_of, prepare, read_facts
+from hivemind_addon.intake import Caller, owner_mark, prepare, read_facts
 from hivemind_addon.model import Operation, Priority
 from hivemind_addon.policies.identity import Marks, Process
 from hivemind_addon.profiles import load_profiles
@@ -190,7 +190,7 @@ async def test_other_calls_pass_no_gate_and_their_bodies_are_not_read():
 
 async def test_an_owner_is_named_without_giving_the_credential_away():
     one, same, other = [
-        (await prepared(credential=credential)).bucket
+        (await prepared(owner_mark=credential)).bucket
         for credential in ("Bearer sk-1", "Bearer sk-1", "Bearer sk-2")
     ]
     assert one == same != other
@@ -269,7 +269,41 @@ async def test_who_leaves_during_the_look_up_does_not_end_it_for_others():
     assert not process.cancelled()
 
 
-def test_the_first_credential_header_of_the_profile_counts():
-    headers = {"x-api-key": "", "authorization": "Bearer b", "api-key": "c"}
-    assert credential_of(headers, ("x-api-key", "authorization", "api-key")) == "Bearer b"
-    assert credential_of(headers, ("x-goog-api-key",)) is None
+PROFILES = load_profiles()
+SIGNED = (
+    "AWS4-HMAC-SHA256 Credential=AKIAEXAMPLE/20261201/us-east-1/bedrock/aws4_request, "
+    "SignedHeaders=host;x-amz-date, Signature={}"
+)
+
+
+@pytest.mark.parametrize(
+    ("profile", "headers", "target", "mark"),
+    [
+        ("anthropic", {"x-api-key": "", "authorization": "Bearer b"}, "/", "Bearer b"),
+        ("anthropic", {"x-api-key": "k", "authorization": "Bearer b"}, "/", "Bearer b"),
+        ("anthropic", {"x-api-key": "k"}, "/v1/messages?key=no", "k"),
+        ("anthropic", {}, "/v1/messages", None),
+        ("google-ai", {"x-goog-api-key": "g"}, "/x?key=q", "g"),
+        ("google-ai", {}, "/v1beta/models/m:generateContent?alt=sse&key=q%2B", "q+"),
+        ("google-ai", {}, "/v1beta/models/m:generateContent?alt=sse", None),
+        ("bedrock", {"authorization": SIGNED.format("aa")}, "/model/m/invoke", "AKIAEXAMPLE"),
+        ("bedrock", {"authorization": SIGNED.format("bb")}, "/model/m/invoke", "AKIAEXAMPLE"),
+        ("openai", {"chatgpt-account-id": "acc", "authorization": "Bearer t1"}, "/", "acc"),
+        ("openai", {"authorization": "Bearer t1"}, "/", "Bearer t1"),
+        (
+            "vertex",
+            {"authorization": "Bearer hourly"},
+            "/v1/projects/p1/locations/eu/publishers/google/models/g:generateContent",
+            "p1/eu",
+        ),
+        (
+            "vertex",
+            {"authorization": "Bearer x"},
+            "/v1/publishers/google/models/g:generateContent",
+            "Bearer x",
+        ),
+        ("azure-openai", {"api-key": "a"}, "/openai/deployments/d/chat/completions", "a"),
+    ],
+)
+def test_the_limit_owner_is_found_where_the_profile_says(profile, headers, target, mark):
+    assert owner_mark(PROFILES.get(profile), headers, target) == mark

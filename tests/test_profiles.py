@@ -19,6 +19,26 @@ from hivemind_addon.wire import registry
 GENERATION, EMBEDDINGS = Operation.GENERATION, Operation.EMBEDDINGS
 TOKEN_COUNT, OTHER = Operation.TOKEN_COUNT, Operation.OTHER
 BUILT_IN = load_profiles()
+AT_ONCE = {
+    "anthropic": 8,
+    "azure-openai": 8,
+    "bedrock": 6,
+    "deepseek": 64,
+    "generic": 4,
+    "google-ai": 8,
+    "groq": 8,
+    "llamacpp": 4,
+    "lmstudio": 2,
+    "mistral": 8,
+    "mlx": 1,
+    "ollama": 2,
+    "openai": 16,
+    "openrouter": 16,
+    "vertex": 8,
+    "vllm": 64,
+    "xai": 8,
+}
+"""Generations at once per bucket, by profile."""
 
 
 def errors(folder: Path) -> list[str]:
@@ -40,7 +60,7 @@ def folder(tmp_path: Path):
 
 
 def test_every_built_in_profile_loads():
-    assert set(BUILT_IN.profiles) == {"anthropic", "openai", "generic"}
+    assert set(BUILT_IN.profiles) == set(AT_ONCE)
     assert {path.stem for path in built_in_folder().glob("*")} == set(BUILT_IN.profiles)
 
 
@@ -51,17 +71,27 @@ def test_built_in_profiles_are_sound(profile):
     assert profile.timeouts.total is None
     assert profile.prelude_hold == 2
     assert {408, 429, 500, 502, 503, 504, 529} <= profile.retryable
-    assert (409 in profile.retryable) is (profile.name != "generic")
-    assert not profile.retryable & {400, 401, 402, 403, 404, 413, 422}
+    # Only the SDKs of these take a 409 for a lock that passes.
+    assert (409 in profile.retryable) is (
+        profile.name in ("anthropic", "openai", "azure-openai", "groq", "xai")
+    )
+    # A 402 may mean that calls in flight have reserved too much at OpenRouter, and is final elsewhere.
+    assert (402 in profile.retryable) is (profile.name == "openrouter")
+    assert not profile.retryable & {400, 401, 403, 404, 413, 422}
     assert profile.overload
-    assert profile.concurrency_of(EMBEDDINGS) == profile.concurrency_of(TOKEN_COUNT) == 16
+    assert profile.concurrency_of(GENERATION) <= profile.aimd.max
 
 
 def test_built_in_defaults_are_the_decided_ones():
     found = {name: p.concurrency_of(GENERATION) for name, p in BUILT_IN.profiles.items()}
-    assert found == {"anthropic": 8, "openai": 16, "generic": 4}
+    assert found == AT_ONCE
     assert BUILT_IN.get("anthropic").auth_headers == ("authorization", "x-api-key")
-    assert [p.name for p in BUILT_IN.profiles.values() if p.include_usage] == ["openai"]
+    assert [p.name for p in BUILT_IN.profiles.values() if p.include_usage] == [
+        "deepseek",
+        "llamacpp",
+        "openai",
+        "vllm",
+    ]
     assert BUILT_IN.listing is BUILT_IN.get("generic")
 
 
@@ -81,6 +111,26 @@ def test_the_dialects_are_those_that_exist():
             (f"{region}.api.openai.com", "openai")
             for region in ("us", "eu", "ae", "au", "in", "jp")
         ],
+        ("my-res.openai.azure.com", "azure-openai"),
+        ("my-res.openai.azure.us", "azure-openai"),
+        ("my-res.services.ai.azure.com", "azure-openai"),
+        ("my-res.cognitiveservices.azure.com", "azure-openai"),
+        ("generativelanguage.googleapis.com", "google-ai"),
+        ("generativelanguage.mtls.googleapis.com", "google-ai"),
+        ("cloudcode-pa.googleapis.com", "google-ai"),
+        ("aiplatform.googleapis.com", "vertex"),
+        ("us-central1-aiplatform.googleapis.com", "vertex"),
+        ("aiplatform.eu.rep.googleapis.com", "vertex"),
+        ("bedrock-runtime.us-east-1.amazonaws.com", "bedrock"),
+        ("bedrock-runtime-fips.us-gov-west-1.amazonaws.com", "bedrock"),
+        ("bedrock-runtime.cn-north-1.amazonaws.com.cn", "bedrock"),
+        ("bedrock-mantle.eu-west-1.api.aws", "bedrock"),
+        ("ollama.com", "ollama"),
+        ("openrouter.ai", "openrouter"),
+        ("api.groq.com", "groq"),
+        ("api.mistral.ai", "mistral"),
+        ("api.deepseek.com", "deepseek"),
+        ("api.x.ai", "xai"),
     ],
 )
 def test_hosts_of_the_table_are_matched(host, name):
@@ -116,6 +166,15 @@ def test_hosts_of_the_table_are_matched(host, name):
         "\u212aapi.openai.com",
         "api\uff0eopenai\uff0ecom",
         "github.com",
+        "storage.googleapis.com",
+        "googleapis.com",
+        "azure.com",
+        "a.b.openai.azure.com",
+        "bedrock.us-east-1.amazonaws.com",
+        "s3.amazonaws.com",
+        "x.ai",
+        "console.groq.com",
+        "registry.ollama.ai",
         "127.0.0.1",
         "::1",
     ],
@@ -124,7 +183,84 @@ def test_other_hosts_are_not_touched(host):
     assert BUILT_IN.match_host(host, 443) is None
 
 
+def test_a_host_rule_with_a_port_holds_for_that_port_only():
+    ollama = BUILT_IN.get("ollama")
+    for host in ("127.0.0.1", "localhost", "::1", "[::1]"):
+        assert BUILT_IN.match_host(host, 11434) is ollama
+        assert BUILT_IN.match_host(host, 11435) is None
+        assert BUILT_IN.match_host(host) is None
+    assert ollama.local is not None
+    assert (ollama.local.port, ollama.local.detect) == (11434, True)
+    assert ollama.local.variables == {"OLLAMA_HOST": "{url}", "OLLAMA_API_KEY": "{key}"}
+
+
+def test_a_variable_is_exported_for_one_server_only():
+    locals_ = [p.local for p in BUILT_IN.profiles.values() if p.local is not None]
+    names = [name for local in locals_ for name in local.variables]
+    assert len(names) == len(set(names)) > 0
+    detected = [local.port for local in locals_ if local.detect]
+    assert len(detected) == len(set(detected))
+    assert 8080 not in detected, "our own default port"
+
+
+VERTEX = "/v1/projects/p/locations/us/publishers"
+DEPLOYMENT = "/openai/deployments/d"
+GENAI = "/v1beta/models/gemini-3-pro"
 ROUTES = [
+    ("google-ai", "POST", f"{GENAI}:generateContent", GENERATION, "gemini"),
+    ("google-ai", "POST", f"{GENAI}:streamGenerateContent?alt=sse", GENERATION, "gemini"),
+    ("google-ai", "POST", f"{GENAI}:countTokens", TOKEN_COUNT, "gemini"),
+    ("google-ai", "POST", f"{GENAI}:batchEmbedContents", EMBEDDINGS, "gemini"),
+    ("google-ai", "POST", f"{GENAI}:batchGenerateContent", OTHER, "gemini"),
+    ("google-ai", "GET", GENAI, OTHER, "gemini"),
+    ("google-ai", "POST", "/upload/v1beta/files", OTHER, "gemini"),
+    ("google-ai", "POST", "/v1internal:streamGenerateContent?alt=sse", GENERATION, "gemini"),
+    ("google-ai", "POST", "/v1internal:loadCodeAssist", OTHER, "gemini"),
+    ("google-ai", "POST", "/v1beta/openai/chat/completions", GENERATION, "openai-chat"),
+    ("vertex", "POST", f"{VERTEX}/google/models/g:streamGenerateContent", GENERATION, "gemini"),
+    ("vertex", "POST", f"{VERTEX}/anthropic/models/c:rawPredict", GENERATION, "anthropic"),
+    ("vertex", "POST", f"{VERTEX}/anthropic/models/c:streamRawPredict", GENERATION, "anthropic"),
+    (
+        "vertex",
+        "POST",
+        f"{VERTEX}/anthropic/models/count-tokens:rawPredict",
+        TOKEN_COUNT,
+        "anthropic",
+    ),
+    ("vertex", "POST", f"{VERTEX}/google/models/text-embedding-005:predict", EMBEDDINGS, "gemini"),
+    (
+        "azure-openai",
+        "POST",
+        f"{DEPLOYMENT}/chat/completions?api-version=1",
+        GENERATION,
+        "openai-chat",
+    ),
+    ("azure-openai", "POST", f"{DEPLOYMENT}/embeddings", EMBEDDINGS, "openai-chat"),
+    ("azure-openai", "POST", "/openai/responses?api-version=1", GENERATION, "openai-responses"),
+    ("azure-openai", "POST", "/openai/v1/responses", GENERATION, "openai-responses"),
+    ("azure-openai", "POST", "/anthropic/v1/messages", GENERATION, "anthropic"),
+    ("azure-openai", "POST", "/openai/files", OTHER, "openai-chat"),
+    ("bedrock", "POST", "/model/us.anthropic.claude-sonnet-5-v1%3A0/invoke", GENERATION, "bedrock"),
+    ("bedrock", "POST", "/model/arn:aws:bedrock:x/y/converse-stream", GENERATION, "bedrock"),
+    ("bedrock", "POST", "/model/m/count-tokens", TOKEN_COUNT, "bedrock"),
+    ("bedrock", "POST", "/anthropic/v1/messages", GENERATION, "anthropic"),
+    ("ollama", "POST", "/api/chat", GENERATION, "ollama"),
+    ("ollama", "POST", "/api/embed", EMBEDDINGS, "ollama"),
+    ("ollama", "POST", "/api/pull", OTHER, "ollama"),
+    ("ollama", "GET", "/api/tags", OTHER, "ollama"),
+    ("ollama", "POST", "/v1/chat/completions", GENERATION, "openai-chat"),
+    ("openrouter", "POST", "/api/v1/chat/completions", GENERATION, "openai-chat"),
+    ("openrouter", "GET", "/api/v1/generation?id=1", OTHER, "openai-chat"),
+    ("groq", "POST", "/openai/v1/chat/completions", GENERATION, "openai-chat"),
+    ("mistral", "POST", "/v1/fim/completions", GENERATION, "openai-chat"),
+    ("deepseek", "POST", "/chat/completions", GENERATION, "openai-chat"),
+    ("deepseek", "POST", "/anthropic/v1/messages", GENERATION, "anthropic"),
+    ("xai", "POST", "/v1/chat/completions", GENERATION, "openai-chat"),
+    ("llamacpp", "POST", "/completion", GENERATION, "generic"),
+    ("llamacpp", "GET", "/health", OTHER, "openai-chat"),
+    ("lmstudio", "POST", "/api/v1/chat", GENERATION, "generic"),
+    ("vllm", "POST", "/v1/chat/completions", GENERATION, "openai-chat"),
+    ("mlx", "POST", "/v1/chat/completions", GENERATION, "openai-chat"),
     ("anthropic", "POST", "/v1/messages", GENERATION, "anthropic"),
     ("anthropic", "POST", "/v1/messages?beta=true", GENERATION, "anthropic"),
     ("anthropic", "post", "/v1/messages/", GENERATION, "anthropic"),
@@ -270,7 +406,7 @@ def test_a_file_of_the_user_replaces_the_profile_of_its_name(folder):
     profiles = load_profiles(folder(mine="{name: openai, hosts: ['llm\\.lan']}"))
     assert profiles.match_host("api.openai.com") is None
     assert profiles.match_host("llm.lan") is profiles.get("openai")
-    assert len(profiles.profiles) == 3
+    assert len(profiles.profiles) == len(AT_ONCE)
 
 
 def test_a_host_in_two_profiles_belongs_to_the_users(folder):

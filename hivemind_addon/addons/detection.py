@@ -9,7 +9,7 @@ from mitmproxy import http
 from hivemind_addon.addons import state
 from hivemind_addon.call import Call
 from hivemind_addon.hive import NOBODY
-from hivemind_addon.intake import credential_of, prepare
+from hivemind_addon.intake import owner_mark, prepare
 from hivemind_addon.policies.patience import patience
 from hivemind_addon.profiles import Profile
 from hivemind_addon.upstream.messages import Origin
@@ -66,7 +66,7 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
     """What is known from the request line and headers."""
     hive = state.hive()
     headers = state.caller_of(flow).headers
-    path = flow.request.path.partition("?")[0]
+    path = flow.request.path.partition("?")[0]  # a query may hold a credential
     route = profile.route(flow.request.method, path, flow.request.host)
     now = hive.clock.monotonic()
     wait = patience(headers)
@@ -85,7 +85,7 @@ def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:
         # A replayed flow still shows its old connection, whose end means nothing to it.
         client_id="" if flow.is_replay else flow.client_conn.id,
         host=flow.request.host,
-        credential=credential_of(headers, profile.auth_headers),
+        owner_mark=owner_mark(profile, headers, flow.request.path),
     )
 
 

@@ -17,6 +17,7 @@ _COMMANDS = {
     "env": "hivemind_addon.cli.env:env",
     "status": "hivemind_addon.cli.status:status",
     "limit": "hivemind_addon.cli.status:limit",
+    "providers": "hivemind_addon.cli.providers:providers",
     "down": "hivemind_addon.cli.down:down",
     "mock": "hivemind_addon.cli.mock:mock",
 }

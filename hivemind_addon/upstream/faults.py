@@ -15,7 +15,12 @@ SEND_FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 def connect_failed(error: BaseException) -> bool:
     """True if the fault proves that no request byte was sent."""
-    return isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return isinstance(
+        error,
+        aiohttp.ClientConnectorError
+        | aiohttp.ConnectionTimeoutError
+        | aiohttp.ClientHttpProxyError,
+    )
 
 
 def lost_connection(error: BaseException) -> bool:

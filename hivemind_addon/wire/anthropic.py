@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Usage
-from hivemind_addon.wire import errors, fields
+from hivemind_addon.wire import errors, fields, paths
 from hivemind_addon.wire.base import JsonDialect
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
@@ -47,9 +47,8 @@ class AnthropicMessages(JsonDialect):
     name = "anthropic"
 
     def read_request(self, body: Mapping[str, object], path: str = "") -> RequestFacts:
-        del path
         return RequestFacts(
-            model=fields.text(body.get("model")),
+            model=fields.text(body.get("model")) or paths.google(path).model,  # Vertex: in the path
             stream=body.get("stream") is True,
             max_output_tokens=fields.whole(body.get("max_tokens")),
             session=_session(fields.text(fields.mapping(body.get("metadata")).get("user_id"))),

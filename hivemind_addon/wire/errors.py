@@ -10,94 +10,34 @@ import re
 from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Failure, FailureClass
-from hivemind_addon.wire import fields
+from hivemind_addon.wire import fields, google_errors
+from hivemind_addon.wire.error_codes import (
+    AUTH,
+    BROAD,
+    CODES,
+    OVERLOAD,
+    QUOTA,
+    TERMINAL,
+    TEXTS,
+    THROTTLE,
+    TRANSIENT,
+    VAGUE,
+)
 from hivemind_addon.wire.headers import answer_epoch, parse_reset, retry_after, text_delay
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-THROTTLE, OVERLOAD = FailureClass.THROTTLE, FailureClass.OVERLOAD
-TRANSIENT, QUOTA = FailureClass.TRANSIENT, FailureClass.QUOTA
-AUTH, TERMINAL = FailureClass.AUTH, FailureClass.TERMINAL
-
-CODES: dict[str, FailureClass] = {
-    # Anthropic: the type, and the code in the details
-    "overloaded_error": OVERLOAD,
-    "compaction_unavailable": OVERLOAD,
-    "ramp_limit_exceeded": THROTTLE,
-    "timeout_error": TRANSIENT,
-    "conflict_error": TRANSIENT,
-    "enforced_spend_limit_reached": QUOTA,
-    "contract_spend_limit_reached": QUOTA,
-    "linked_organization_spend_limit_reached": QUOTA,
-    "billing_error": QUOTA,
-    "organization_on_hold": AUTH,
-    "claude_code_version_too_old": AUTH,
-    "authentication_error": AUTH,
-    "permission_error": AUTH,
-    "not_found_error": TERMINAL,
-    "request_too_large": TERMINAL,
-    # OpenAI, Azure and the ChatGPT plan
-    "rate_limit_exceeded": THROTTLE,
-    "server_is_overloaded": OVERLOAD,
-    "slow_down": OVERLOAD,
-    "insufficient_quota": QUOTA,
-    "credit_balance_exhausted": QUOTA,
-    "organization_spend_limit_exceeded": QUOTA,
-    "project_spend_limit_exceeded": QUOTA,
-    "organization_usage_limit_exceeded": QUOTA,
-    "usage_limit_reached": QUOTA,
-    "usage_not_included": QUOTA,
-    "invalid_api_key": AUTH,
-    "context_length_exceeded": TERMINAL,
-    "content_filter": TERMINAL,
-    "cyber_policy": TERMINAL,
-    "invalid_prompt": TERMINAL,
-    # OpenRouter: the limit source in the metadata
-    "openrouter_in_flight_budget": THROTTLE,
-    "openrouter_credits": QUOTA,
-    "openrouter_key_limit": QUOTA,
-    # Mistral
-    "rate_limited": THROTTLE,
-}
-_VAGUE = {
-    "rate_limit_error": THROTTLE,
-    "api_error": TRANSIENT,
-    "server_error": TRANSIENT,
-    "invalid_request_error": TERMINAL,
-}
-"""Codes that say no more than a status: headers and text are asked first."""
-
-_TEXTS: tuple[tuple[re.Pattern[str], FailureClass, frozenset[int | None]], ...] = (
-    # None stands for an error inside a stream that states no status.
-    (
-        re.compile(
-            r"credit balance is too low|out of extra usage|exceeded your current quota"
-            r"|used all available credits"
-            r"|\b(?:reached|hit|exceeded)\b[^.]{0,60}\b(?:usage|spend|spending) limit"
-            r"|\b(?:usage|spend|spending) limits? (?:has been |was |is )?(?:reached|exceeded|hit)",
-            re.IGNORECASE,
-        ),
-        QUOTA,
-        frozenset({None, 400, 402, 403, 429}),
-    ),
-    (
-        re.compile(r"\boverloaded\b|\bhigh demand\b", re.IGNORECASE),
-        OVERLOAD,
-        frozenset({None, 429, 500, 503}),
-    ),
-    (re.compile(r"\brate limit|too many requests", re.IGNORECASE), THROTTLE, frozenset({None})),
-    (
-        re.compile(r"maximum context length|prompt is too long", re.IGNORECASE),
-        TERMINAL,
-        frozenset({None}),
-    ),
-)
 _LIMIT_AND_REQUESTED = re.compile(
     r"\bLimit:? ([\d,]+).{0,80}?\bRequested:? ([\d,]+)", re.ASCII | re.DOTALL
 )
 _TITLE = re.compile(r"<title[^>]*>([^<]{0,300})", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:-]+")
+
+_STATUS_NAME = re.compile(r"[A-Z][A-Z_]+", re.ASCII)
+_MISTRAL_LIMITS = tuple(
+    f"x-ratelimit-limit-{window}" for window in ("req-minute", "tokens-minute", "tokens-month")
+)
 
 _PARSED_BYTES = 1024 * 1024
 _MESSAGE_CHARS, _CODE_CHARS = 500, 64
@@ -148,10 +88,14 @@ def inner_error(tree: object) -> fields.Json:
     error = tree.get("error")
     if isinstance(error, dict):
         return error
-    flat = {key: tree.get(key) for key in ("message", "code", "type", "status")}
+    flat = {key: tree.get(key) for key in ("message", "code", "type", "status", "__type")}
     if flat["type"] == "error":  # the name of the event, not of the error
         flat["type"] = None
-    flat["message"] = error if isinstance(error, str) else flat["message"] or tree.get("detail")
+    flat["message"] = (
+        error
+        if isinstance(error, str)
+        else (flat["message"] or tree.get("Message") or tree.get("detail"))
+    )
     return flat
 
 
@@ -162,57 +106,92 @@ def _classify(
     error: fields.Json,
     now_epoch: float | None,
 ) -> Failure:
-    names = _names(error)
     message = " ".join((fields.text(error.get("message")) or "")[:4096].split())
-    kind = _kind(status, headers, names, message)
+    base = None if now_epoch is None else answer_epoch(headers, now_epoch)
+    google = google_errors.read_details(error.get("details"), status, message, base)
+    names = _names(headers, error, google.code)
+    kind = google.kind or _kind(status, headers, names, message)
     if kind is THROTTLE and _too_large(message):
         kind = TERMINAL
+    wait = _wait(kind, headers, error, base)
+    if wait is None:
+        wait = google.wait
+    if wait is None and kind not in (AUTH, TERMINAL):
+        wait = text_delay(message)
     code = _UNSAFE.sub("_", names[0])[:_CODE_CHARS] if names else ""
     return Failure(
         kind,
         wire_status,
         code or (f"http_{status}" if status else "stream_error"),
         message[:_MESSAGE_CHARS],
-        _wait(kind, headers, error, message, now_epoch),
+        google.wait if google.kind is QUOTA else wait,
         processed=kind not in (THROTTLE, OVERLOAD) and status not in (429, 529),
     )
 
 
-def _names(error: fields.Json) -> list[str]:
-    """All typed names, the most exact first."""
-    exact = fields.mapping(error.get("details")).get("error_code")
-    source = fields.mapping(error.get("metadata")).get("limit_source")
-    found = (exact, source, error.get("code"), error.get("type"))
+def _names(headers: Mapping[str, str], error: fields.Json, reason: str | None) -> list[str]:
+    """All typed names, the most exact first.
+
+    Args:
+        headers: of the answer; Bedrock names the class of an error there.
+        error: the error object.
+        reason: from Google's details.
+    """
+    metadata = fields.mapping(error.get("metadata"))
+    stated = fields.text(error.get("status")) or ""
+    found = (
+        fields.mapping(error.get("details")).get("error_code"),
+        metadata.get("limit_source"),
+        "moderation" if metadata.get("reasons") else None,
+        reason,
+        headers.get("x-amzn-errortype", "").partition(":")[0].rpartition("#")[2].strip(),
+        (fields.text(error.get("__type")) or "").rpartition("#")[2],
+        error.get("code"),
+        error.get("type"),
+        stated if _STATUS_NAME.fullmatch(stated) else None,
+    )
     return [name for name in map(fields.text, found) if name and not name.isdecimal()]
 
 
 def _kind(
     status: int | None, headers: Mapping[str, str], names: list[str], message: str
 ) -> FailureClass:
-    for name in names:
-        if name in CODES:
-            return CODES[name]
-    if status == 429 and headers.get("anthropic-ratelimit-unified-status") == "rejected":
+    exact = _first(CODES, names)
+    if exact is not None:
+        return exact
+    if status == 429 and _used_up(headers):
         return QUOTA
-    for pattern, kind, statuses in _TEXTS:
+    for pattern, kind, statuses in TEXTS:
         if status in statuses and pattern.search(message):
             return kind
-    if status is not None:
-        return _by_status(status)
-    return next((_VAGUE[name] for name in names if name in _VAGUE), TRANSIENT)
+    broad = _first(BROAD, names)
+    if broad is not None:
+        return broad
+    return _by_status(status) if status is not None else _first(VAGUE, names) or TRANSIENT
+
+
+def _first(table: Mapping[str, FailureClass], names: list[str]) -> FailureClass | None:
+    return next((table[name] for name in names if name in table), None)
+
+
+def _used_up(headers: Mapping[str, str]) -> bool:
+    """A rejected plan window (Anthropic), or a limit of nothing (Mistral)."""
+    if headers.get("anthropic-ratelimit-unified-status") == "rejected":
+        return True
+    return any(headers.get(name, "").strip() == "0" for name in _MISTRAL_LIMITS)
 
 
 def _by_status(status: int) -> FailureClass:
     match status:
         case 429:
             return THROTTLE
-        case 529:
+        case 498 | 529:  # Groq, Anthropic
             return OVERLOAD
         case 401 | 403:
             return AUTH
         case 402:
             return QUOTA
-        case 408 | 409:
+        case 408 | 409 | 424 | 499:
             return TRANSIENT
         case _:
             return TRANSIENT if status >= 500 else TERMINAL
@@ -235,22 +214,17 @@ def _too_large(message: str) -> bool:
 
 
 def _wait(
-    kind: FailureClass,
-    headers: Mapping[str, str],
-    error: fields.Json,
-    message: str,
-    now_epoch: float | None,
+    kind: FailureClass, headers: Mapping[str, str], error: fields.Json, base: float | None
 ) -> float | None:
-    """The provider's own delay in seconds; for a used-up plan window the time until it resets."""
-    base = None if now_epoch is None else answer_epoch(headers, now_epoch)
+    """The delay that headers state; for a used-up plan window the time until it resets.
+
+    `base` is Unix time by the answer's own clock.
+    """
     if kind is QUOTA:
         reset = _plan_reset(headers, error, base)
         if reset is not None:
             return reset
-    wait = None if base is None else retry_after(headers, base)
-    if wait is None and kind not in (AUTH, TERMINAL):
-        wait = text_delay(message)
-    return wait
+    return None if base is None else retry_after(headers, base)
 
 
 def _plan_reset(headers: Mapping[str, str], error: fields.Json, base: float | None) -> float | None:

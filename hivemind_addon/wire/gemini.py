@@ -45,6 +45,7 @@ _COUNTS = (
     "thoughtsTokenCount",
     "totalTokenCount",
 )
+_KNOWN = frozenset((*_COUNTS, *interactions.COUNTS))
 
 
 class Gemini(JsonDialect):
@@ -76,9 +77,10 @@ class Gemini(JsonDialect):
 
     def read_usage(self, body: bytes) -> Usage | None:
         if len(body) > fields.SMALL_BODY_BYTES:
-            found = fields.last_object(body, b"usageMetadata")
-            return read_usage(found) or interactions.read_usage(fields.last_object(body, b"usage"))
-        return _usage_of(_inner(fields.load(body)))
+            return read_usage(
+                fields.last_object(body, b"usageMetadata") or fields.last_object(body, b"usage")
+            )
+        return read_usage(_figures(_inner(fields.load(body))))
 
     def error_body(self, status: int, message: str, code: str | None = None) -> bytes:
         name = _STATUS_NAMES.get(status, "INTERNAL" if status >= 500 else "FAILED_PRECONDITION")
@@ -100,49 +102,57 @@ class GeminiReader:
         self.complete = False
         self.failure: Failure | None = None
         self.content_bytes = 0
-        self._usage: Usage | None = None
+        self._figures: fields.Json = fields.NOTHING
+        """The last usage object; it is brought into the normal form only when asked for."""
+        self._final = False
+        """Usage came with the end or after it."""
         self._seen: set[int] = set()
         self._finished: set[int] = set()
 
     @property
     def usage_final(self) -> bool:
-        return self._usage is not None and self.complete
+        return self._final and self.complete
 
     def feed(self, event: SseEvent) -> EventKind:
         if event.comment_only:
             return EventKind.PRELUDE
         outer = _load(event.data)
         tree = _inner(outer)
-        usage = _usage_of(tree)
-        self._usage = usage or self._usage
+        kind = self._read(event, outer, tree)
+        figures = _figures(tree)
+        if figures:
+            self._figures, self._final = figures, self.complete
+            if kind is EventKind.PRELUDE and not tree.get("candidates"):
+                kind = EventKind.USAGE
+        return kind
+
+    def usage(self) -> Usage | None:
+        return read_usage(self._figures)
+
+    def _read(self, event: SseEvent, outer: fields.Json, tree: fields.Json) -> EventKind:
         failed = outer.get("error") or tree.get("error") or event.event == "error"
         if failed:
             source = tree if tree.get("error") else outer
             return self._fail(source or event.data.decode("utf-8", "replace"))
-        kind = interactions.kind_of(event.event, tree)
-        if kind is not None:
-            self.content_bytes += interactions.content_size(tree)
-            self.complete = self.complete or (kind is EventKind.END and self.failure is None)
-            return kind
-        if fields.mapping(tree.get("promptFeedback")).get("blockReason"):
-            self.complete = self.failure is None
-            return EventKind.END
         candidates = tree.get("candidates")
         if candidates and isinstance(candidates, list):
-            return self._candidates([fields.mapping(candidate) for candidate in candidates])
-        return EventKind.USAGE if usage else EventKind.PRELUDE
-
-    def usage(self) -> Usage | None:
-        return self._usage
+            return self._candidates(candidates)
+        kind = interactions.kind_of(event.event, tree)
+        if kind is None:
+            blocked = fields.mapping(tree.get("promptFeedback")).get("blockReason")
+            kind = EventKind.END if blocked else EventKind.PRELUDE
+        self.content_bytes += interactions.content_size(tree)
+        self.complete = self.complete or (kind is EventKind.END and self.failure is None)
+        return kind
 
     def _fail(self, source: object) -> EventKind:
         self.failure = errors.classify_event(source)
         self.complete = False
         return EventKind.ERROR
 
-    def _candidates(self, candidates: list[fields.Json]) -> EventKind:
+    def _candidates(self, candidates: list[object]) -> EventKind:
         content = False
-        for candidate in candidates:
+        for candidate in map(fields.mapping, candidates):
             index = fields.count(candidate.get("index"))
             self._seen.add(index)
             if candidate.get("finishReason"):
@@ -168,13 +178,14 @@ class GeminiReader:
 
 
 def read_usage(found: fields.Json) -> Usage | None:
-    """The normal form of `usageMetadata`, which is cumulative in a stream; None if it has no figure."""
-    return interactions.normal_form(found, _COUNTS)
+    """The normal form of `usageMetadata` or of an interaction's usage; None if it has no known figure."""
+    return interactions.normal_form(found, _COUNTS) or interactions.read_usage(found)
 
 
-def _usage_of(tree: fields.Json) -> Usage | None:
-    metadata = read_usage(fields.mapping(tree.get("usageMetadata")))
-    return metadata or interactions.usage_of(tree)
+def _figures(tree: fields.Json) -> fields.Json:
+    """The usage object of a chunk, cumulative in a stream; empty if it has no known figure."""
+    found = fields.mapping(tree.get("usageMetadata")) or interactions.usage_object(tree)
+    return fields.NOTHING if _KNOWN.isdisjoint(found) else found
 
 
 def _load(data: bytes) -> fields.Json:

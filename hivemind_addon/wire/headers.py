@@ -32,7 +32,7 @@ _SPAN = (
     r"(?![a-z])"
 )
 _TEXT_DELAY = re.compile(
-    rf"\b(?:try again|retry|wait|available)\b[^.\d]{{0,40}}?((?:{_SPAN}[\s,]*)+)",
+    rf"\b(?:try again|retry|wait|available|resets?)\b[^.\d]{{0,40}}?((?:{_SPAN}[\s,]*)+)",
     re.ASCII | re.IGNORECASE,
 )
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milli|[smhd])", re.ASCII | re.IGNORECASE)

@@ -6,7 +6,7 @@ from hivemind_addon.model import Usage
 from hivemind_addon.wire import fields
 from hivemind_addon.wire.dialect import EventKind
 
-_COUNTS = (
+COUNTS = (
     "total_input_tokens",
     "total_cached_tokens",
     "total_tool_use_tokens",
@@ -36,15 +36,15 @@ def content_size(tree: fields.Json) -> int:
     )
 
 
-def usage_of(tree: fields.Json) -> Usage | None:
+def usage_object(tree: fields.Json) -> fields.Json:
     """Usage of a whole answer, or of the event that carries it."""
     carrier = fields.mapping(tree.get("interaction")) or tree
-    return read_usage(fields.mapping(carrier.get("usage")))
+    return fields.mapping(carrier.get("usage"))
 
 
 def read_usage(found: fields.Json) -> Usage | None:
     """Usage of this API in the normal form."""
-    return normal_form(found, _COUNTS)
+    return normal_form(found, COUNTS)
 
 
 def normal_form(found: fields.Json, names: tuple[str, ...]) -> Usage | None:

@@ -10,10 +10,13 @@ import re
 
 from hivemind_addon.wire.sse import MAX_EVENT_BYTES, SseDecoder, SseEvent
 
-_MARK = re.compile(rb'["{}\[\]]')
+_PLAIN = re.compile(rb'(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+"""Everything up to a bracket, or to a quote whose string does not end here."""
 _STRING_MARK = re.compile(rb'["\\]')
 _OPENING = b"{["
 _QUOTE, _OPENING_BRACKET, _CLOSING_BRACKET = b'"[]'
+_OPENINGS = (b"{", b"[")
+_AT_LINE = (b"\n{", b"\n[", b"\r{", b"\r[")
 _VALUE_AT_LINE = re.compile(rb"(?:\A|[\r\n])[\[{]")
 
 
@@ -69,10 +72,11 @@ class JsonArrayDecoder:
         while True:
             if self._string:
                 at = self._skip_string(chunk, at)
-            mark = _MARK.search(chunk, at)
-            if mark is None:
+            plain = _PLAIN.match(chunk, at)
+            assert plain is not None  # it matches nothing, too
+            at = plain.end() + 1
+            if at > len(chunk):
                 return 0
-            at = mark.end()
             if chunk[at - 1] != _QUOTE:
                 return at
             self._string = True
@@ -138,6 +142,9 @@ class GoogleSseDecoder:
         """Read a chunk; answers the events that it completes."""
         if self._json is not None:
             return self._json.feed(chunk)
+        if not (chunk.startswith(_OPENINGS) or any(mark in chunk for mark in _AT_LINE)):
+            self._offset += len(chunk)
+            return self._sse.feed(chunk)
         events: list[SseEvent] = []
         fed = 0
         for match in _VALUE_AT_LINE.finditer(chunk):
@@ -148,7 +155,7 @@ class GoogleSseDecoder:
                 self._json = JsonArrayDecoder(self._max, offset=self._offset + at)
                 return events + self._json.feed(chunk[at:])
         self._offset += len(chunk)
-        return events + self._sse.feed(chunk[fed:] if fed else chunk)
+        return events + self._sse.feed(chunk[fed:])
 
 
 class NdjsonDecoder:

@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Usage
-from hivemind_addon.wire import errors, fields
+from hivemind_addon.wire import errors, fields, paths
 from hivemind_addon.wire.base import OpenAIShape
 from hivemind_addon.wire.dialect import EventKind, RequestFacts
 
@@ -29,11 +29,10 @@ class OpenAIChat(OpenAIShape):
     name = "openai-chat"
 
     def read_request(self, body: Mapping[str, object], path: str = "") -> RequestFacts:
-        del path
         stream = body.get("stream") is True
         options = fields.mapping(body.get("stream_options"))
         return RequestFacts(
-            model=fields.text(body.get("model")),
+            model=paths.deployment(path) or fields.text(body.get("model")),
             stream=stream,
             max_output_tokens=fields.whole(body.get("max_completion_tokens"))
             or fields.whole(body.get("max_tokens")),
@@ -149,10 +148,16 @@ class ChatReader:
 
 
 def _text_size(value: object) -> int:
-    """Bytes of a text or of Mistral's list of text parts."""
-    if isinstance(value, list):
-        return sum(fields.size(fields.mapping(part).get("text")) for part in value)
-    return fields.size(value)
+    """Bytes of a text or of Mistral's list of parts, of which a thinking part is such a list itself."""
+    if not isinstance(value, list):
+        return fields.size(value)
+    parts = [fields.mapping(part) for part in value]
+    parts += [fields.mapping(inner) for part in parts for inner in _list(part.get("thinking"))]
+    return sum(fields.size(part.get("text")) for part in parts)
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _call_size(call: object) -> int:
@@ -165,8 +170,8 @@ def _call_size(call: object) -> int:
 def read_usage(found: Mapping[str, object]) -> Usage | None:
     """The normal form of Chat, embeddings and Responses; None if no known figure is there.
 
-    The prompt includes what was cached, reasoning is part of the output. DeepSeek names its cache hits
-    differently. Embeddings report a prompt and a total only.
+    The prompt includes what was cached. DeepSeek names its cache hits differently. Embeddings report a prompt and a
+    total only. Some (xAI, Gemini's imitation) leave reasoning out of the output but not out of the total.
     """
     if not any(name in found for name in _COUNTS):
         return None
@@ -180,14 +185,18 @@ def read_usage(found: Mapping[str, object]) -> Usage | None:
     output = fields.count(found.get("completion_tokens")) or fields.count(
         found.get("output_tokens")
     )
+    total = fields.count(found.get("total_tokens"))
     if not prompt and not output:
-        prompt = fields.count(found.get("total_tokens"))
+        prompt = total
     cached = fields.count(inputs.get("cached_tokens")) or fields.count(
         found.get("prompt_cache_hit_tokens")
     )
     written = fields.count(inputs.get("cache_write_tokens"))
+    fresh = _fresh(prompt, cached, written)
+    if prompt:
+        output = max(output, total - fresh - cached - written)
     return Usage(
-        input_tokens=_fresh(prompt, cached, written),
+        input_tokens=fresh,
         cache_read_tokens=cached,
         cache_write_tokens=written,
         output_tokens=output,

@@ -77,7 +77,7 @@ CASES: dict[str, tuple[BaseException, FailureClass, str, bool]] = {
         answer_error(aiohttp.ClientResponseError), TRANSIENT, "bad_response", True,
     ),
     "ClientHttpProxyError": (
-        answer_error(aiohttp.ClientHttpProxyError), TRANSIENT, "bad_response", True,
+        answer_error(aiohttp.ClientHttpProxyError), TRANSIENT, "upstream_proxy", False,
     ),
     "ContentTypeError": (
         answer_error(aiohttp.ContentTypeError), TRANSIENT, "bad_response", True,
@@ -171,3 +171,14 @@ def test_only_failures_that_may_pass_are_signs_of_load(kind):
     passing = (FailureClass.THROTTLE, FailureClass.OVERLOAD, FailureClass.TRANSIENT)
     expected = Outcome.DROPPED if kind in passing else Outcome.IGNORED
     assert faults.outcome_of(Failure(kind, 500)) is expected
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(403, TERMINAL), (407, TERMINAL), (500, TRANSIENT), (503, TRANSIENT)]
+)
+def test_a_proxy_that_refuses_the_tunnel_has_the_last_word_with_a_4xx(status, kind):
+    asked = aiohttp.RequestInfo(URL_, "CONNECT", CIMultiDictProxy(CIMultiDict()), URL_)
+    error = aiohttp.ClientHttpProxyError(asked, (), status=status, message="odd")
+    failure = faults.failure_of(error, "api.example:443")
+    assert (failure.kind, failure.code, failure.processed) == (kind, "upstream_proxy", False)
+    assert ("upstream_auth" in failure.message) is (status == 407)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hivemind_addon.wire.dialect import EventKind
 from hivemind_addon.wire.registry import DIALECTS
-from hivemind_addon.wire.sse import SseDecoder, SseEvent
+from hivemind_addon.wire.sse import SSE, SseEvent
 
 texts = st.text(max_size=8)
 counts = st.integers(0, 5000)
@@ -78,11 +78,48 @@ def responses_stream(draw):
     ]
 
 
+@st.composite
+def gemini_chunks(draw):
+    chunks = [
+        {"candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": text}]}}]}
+        for text in draw(st.lists(texts | st.text('{}[]",\\', max_size=4), max_size=4))
+    ]
+    usage = {"promptTokenCount": draw(counts), "candidatesTokenCount": draw(counts)}
+    usage["totalTokenCount"] = usage["promptTokenCount"] + usage["candidatesTokenCount"]
+    end = {"candidates": [{"index": 0, "finishReason": "STOP"}], "usageMetadata": usage}
+    return [*chunks, end, *draw(st.sampled_from([[], [{"usageMetadata": usage}]]))]
+
+
+@st.composite
+def gemini_stream(draw):
+    return [block("", dumped(tree, draw(st.booleans()))) for tree in draw(gemini_chunks())]
+
+
+@st.composite
+def gemini_array(draw):
+    trees = [dumped(tree, draw(st.booleans())) for tree in draw(gemini_chunks())]
+    return "[" + draw(st.sampled_from([",", ",\n", ",\r\n", "\n,\n"])).join(trees) + "\n]"
+
+
+@st.composite
+def ollama_lines(draw):
+    trees = [
+        *({"message": {"content": text}, "done": False} for text in draw(st.lists(texts))),
+        {"done": True, "prompt_eval_count": draw(counts), "eval_count": draw(counts)},
+    ]
+    return "".join(dumped(tree, False) + draw(st.sampled_from(["\n", "\r\n"])) for tree in trees)
+
+
 LINE_ENDS = st.sampled_from(["\n", "\r\n", "\r"])
 STREAMS = {
     "anthropic": anthropic_stream(),
     "openai-chat": chat_stream(),
     "openai-responses": responses_stream(),
+    "gemini": gemini_stream(),
+}
+JSON_STREAMS = {
+    ("gemini", "application/json"): gemini_array(),
+    ("ollama", "application/x-ndjson"): ollama_lines(),
 }
 
 
@@ -94,8 +131,10 @@ def ended(lines, ends):
     return text.encode("utf-8", "replace")
 
 
-def read(name, chunks):
-    decoder, reader = SseDecoder(), DIALECTS[name].stream_reader()
+def read(name, chunks, content_type=SSE):
+    decoder = DIALECTS[name].stream_decoder(content_type, streamed=True)
+    assert decoder is not None
+    reader = DIALECTS[name].stream_reader()
     kinds = [
         (event.event, event.data, reader.feed(event))
         for chunk in chunks
@@ -125,6 +164,22 @@ def test_any_chunking_and_line_end_gives_the_same_events_and_usage(name, data):
     assert final
 
 
+@pytest.mark.parametrize(("name", "content_type"), JSON_STREAMS)
+@given(data=st.data())
+def test_any_chunking_of_json_gives_the_same_events_and_usage(name, content_type, data):
+    stream = data.draw(JSON_STREAMS[name, content_type]).encode("utf-8", "replace")
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=10))
+    edges = sorted({0, len(stream), *cuts})
+    expected = read(name, [stream], content_type)
+    assert read(name, [stream[a:b] for a, b in pairwise(edges)], content_type) == expected
+    assert read(name, [bytes([byte]) for byte in stream], content_type) == expected
+    _, (complete, failure, _, usage), final = expected
+    assert complete
+    assert failure is None
+    assert usage is not None
+    assert final
+
+
 NAMES = [
     "",
     "error",
@@ -138,11 +193,16 @@ NAMES = [
     "response.completed",
     "response.output_item.added",
     "response.output_text.delta",
+    "step.delta",
+    "interaction.completed",
 ]
 FIELDS = [
     "type", "error", "usage", "choices", "delta", "message", "response", "item", "content_block",
     "x_groq", "iterations", "index", "text", "tool_calls", "function", "finish_reason", "code",
     "output_tokens", "prompt_tokens", "prompt_tokens_details", "content", "completion",
+    "candidates", "parts", "finishReason", "functionCall", "args", "usageMetadata", "details",
+    "promptTokenCount", "totalTokenCount", "event_type", "interaction", "done", "eval_count",
+    "tool_calls", "arguments", "thinking",
 ]  # fmt: skip
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(NAMES),
@@ -171,7 +231,9 @@ def test_no_event_breaks_a_reader(name, events):
     st.dictionaries(
         st.sampled_from(
             ["model", "stream", "max_tokens", "max_completion_tokens", "max_output_tokens",
-             "stream_options", "metadata", "prompt_cache_key", "safety_identifier", "user"]
+             "stream_options", "metadata", "prompt_cache_key", "safety_identifier", "user",
+             "generationConfig", "generation_config", "user_prompt_id", "options",
+             "inferenceConfig"]
         ),
         json_values,
     ),
@@ -180,6 +242,8 @@ def test_no_event_breaks_a_reader(name, events):
 def test_no_body_breaks_a_dialect(name, body, garbage):
     dialect = DIALECTS[name]
     dialect.read_request(body)
+    for path in ("/api/chat", "/v1/models/m:streamGenerateContent", "/model/m/converse", "/"):
+        dialect.read_request(body, path)
     for raw in (garbage, json.dumps(body).encode()):
         dialect.read_usage(raw)
         dialect.read_usage(raw.ljust(70_000))

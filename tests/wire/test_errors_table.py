@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hivemind_addon.wire.errors import AUTH, OVERLOAD, QUOTA, TERMINAL, THROTTLE, TRANSIENT
+from hivemind_addon.wire.error_codes import AUTH, OVERLOAD, QUOTA, TERMINAL, THROTTLE, TRANSIENT
 from hivemind_addon.wire.registry import DIALECTS
 
 NOW = 1_796_083_200.0
@@ -130,9 +130,43 @@ OPENAI = [
     (429, "Your team has used all available credits or reached its spending limit", QUOTA),
     (429, "you exceeded your current quota", QUOTA),
 ]
+OTHERS = [
+    (  # Azure
+        429,
+        {"code": "NoCapacity", "message": "The system is currently experiencing high demand."},
+        OVERLOAD,
+    ),
+    (429, {"message": "We are out of capacity in this region."}, OVERLOAD),
+    (
+        429,
+        {"code": "429", "message": "Your requests exceeded token rate limit of your tier."},
+        THROTTLE,
+    ),
+    (  # OpenRouter
+        403,
+        {"code": 403, "message": "flagged", "metadata": {"reasons": ["violence"]}},
+        TERMINAL,
+    ),
+    (403, {"code": 403, "message": "m requires moderation. Your input was flagged."}, TERMINAL),
+    (403, {"code": 403, "message": "This key is disabled", "metadata": {}}, AUTH),
+    (402, {"code": 402, "metadata": {"limit_source": "openrouter_key_limit"}}, QUOTA),
+    (408, {"code": 408, "message": "timed out"}, TRANSIENT),
+    (503, {"code": 503, "message": "no provider fits"}, TRANSIENT),
+    # Groq
+    (498, {"message": "flex capacity"}, OVERLOAD),
+    # xAI
+    (429, "Your team t has reached its monthly spending limit.", QUOTA),
+    (429, "Too many requests for team t", THROTTLE),
+    # DeepSeek
+    (402, {"message": "Insufficient Balance", "code": "invalid_request_error"}, QUOTA),
+    # llama.cpp
+    (503, {"code": 503, "message": "Loading model", "type": "unavailable_error"}, OVERLOAD),
+    # gateways
+    (525, None, TRANSIENT),
+]
 
 
-@pytest.mark.parametrize(("status", "error", "kind"), ANTHROPIC + OPENAI)
+@pytest.mark.parametrize(("status", "error", "kind"), ANTHROPIC + OPENAI + OTHERS)
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_row_of_the_table_has_its_class(name, status, error, kind):
     body = json.dumps({"error": error}).encode()

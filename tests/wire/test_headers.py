@@ -118,6 +118,11 @@ def test_durations_have_all_their_units(text, expected):
         ("try again in " + "9" * 400 + "s", LONGEST),
         ("x" * 5000 + " try again in 1s", None),
         ("", None),
+        ("Your quota will reset after 21h36m33s.", 77_793.0),
+        ("The limit resets in 2 hours", 7200.0),
+        ("resets at 3pm", None),
+        ("connection reset by peer", None),
+        ("have exceeded the call rate limit. Please retry after 86400 seconds.", 86_400.0),
     ],
 )
 def test_delays_are_found_in_error_texts(message, expected):

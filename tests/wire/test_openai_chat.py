@@ -109,6 +109,11 @@ def test_a_whole_stream_with_a_usage_chunk_is_read():
         ({"reasoning": "hmm"}, EventKind.CONTENT, 3),
         ({"content": [{"type": "text", "text": "ab"}, 3]}, EventKind.CONTENT, 2),
         (
+            {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "hmm"}]}]},
+            EventKind.CONTENT,
+            3,
+        ),
+        (
             {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}, None]},
             EventKind.CONTENT,
             3,
@@ -242,6 +247,30 @@ def test_the_delay_in_an_error_chunks_text_is_read():
         ),
         ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 30}}, Usage(10, 30)),
         ({"prompt_tokens": -1, "completion_tokens": "x", "total_tokens": True}, Usage()),
+        (  # xAI: reasoning beside the output
+            {
+                "prompt_tokens": 37,
+                "completion_tokens": 530,
+                "total_tokens": 800,
+                "completion_tokens_details": {"reasoning_tokens": 233},
+            },
+            Usage(37, 0, 0, 763, 233),
+        ),
+        (  # Gemini's imitation: thoughts in the total only
+            {"prompt_tokens": 21, "completion_tokens": 0, "total_tokens": 81},
+            Usage(21, 0, 0, 60),
+        ),
+        (  # cached beside the prompt, and in the total
+            {
+                "prompt_tokens": 10,
+                "completion_tokens": 5,
+                "total_tokens": 45,
+                "prompt_tokens_details": {"cached_tokens": 30},
+            },
+            Usage(10, 30, 0, 5),
+        ),
+        ({"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 1}, Usage(9, 0, 0, 4)),
+        ({"completion_tokens": 4, "total_tokens": 13}, Usage(0, 0, 0, 4)),
         ({"type": "duration", "seconds": 3}, None),
         ([], None),
     ],

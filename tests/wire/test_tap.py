@@ -289,3 +289,78 @@ def test_an_answer_that_turns_unreadable_midway_passes_untouched():
     assert [tap.feed(chunk) for chunk in chunks] == chunks
     assert not tap.readable
     assert tap.complete
+
+
+def events_of(dialect: str, content_type: str) -> StreamTap:
+    return tap_for(dialect, events=get_dialect(dialect).stream_decoder(content_type, streamed=True))
+
+
+GEMINI = (
+    b'{"candidates": [{"content": {"parts": [{"text": "Hello"}]}}]}',
+    b'{"candidates": [{"finishReason": "STOP"}],'
+    b' "usageMetadata": {"promptTokenCount": 9, "totalTokenCount": 14}}',
+)
+OLLAMA = (
+    b'{"message": {"content": "Hello"}, "done": false}',
+    b'{"done": true, "prompt_eval_count": 9, "eval_count": 5}',
+)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "content_type", "chunks", "boundaries"),
+    [
+        (
+            "gemini",
+            "text/event-stream",
+            [b"data: " + GEMINI[0] + b"\r\n\r\n", b"data: " + GEMINI[1] + b"\r\n\r\n"],
+            [True, True],
+        ),
+        (
+            "gemini",
+            "application/json",
+            [b"[" + GEMINI[0] + b"\n", b",\r\n" + GEMINI[1] + b"\n]"],
+            [False, False],
+        ),
+        (
+            "ollama",
+            "application/x-ndjson",
+            [OLLAMA[0] + b"\n", OLLAMA[1] + b"\n"],
+            [True, True],
+        ),
+    ],
+)
+def test_other_framings_pass_untouched_and_are_read(dialect, content_type, chunks, boundaries):
+    tap = events_of(dialect, content_type)
+    seen = []
+    for chunk in chunks:
+        assert tap.feed(chunk) is chunk
+        seen.append(tap.at_boundary)
+        assert tap.content
+    assert seen == boundaries
+    assert (tap.complete, tap.failure) == (True, None)
+    assert tap.usage(0) == Usage(input_tokens=9, output_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "content_type", "chunk"),
+    [
+        ("gemini", "text/event-stream", b"data: " + GEMINI[0] + b"\n\n"),
+        ("gemini", "application/json", b"[" + GEMINI[0]),
+        ("ollama", "application/x-ndjson", OLLAMA[0] + b"\n"),
+    ],
+)
+def test_other_framings_that_are_cut_are_incomplete_and_estimated(dialect, content_type, chunk):
+    tap = events_of(dialect, content_type)
+    tap.feed(chunk)
+    assert not tap.complete
+    assert tap.usage(400) == Usage(input_tokens=100, output_tokens=2, estimated=True)
+
+
+def test_a_bare_json_error_among_events_is_a_failure_after_which_nothing_fits():
+    tap = events_of("gemini", "text/event-stream")
+    tap.feed(b"data: " + GEMINI[0] + b"\n\n")
+    tap.feed(b'{\n  "error": {"code": 429, "message": "slow", "status": "RESOURCE_EXHAUSTED"}\n}')
+    assert tap.failure is not None
+    assert tap.failure.kind is FailureClass.THROTTLE
+    assert not tap.complete
+    assert not tap.at_boundary
