@@ -140,7 +140,8 @@ async def mistral_chat(_version: str, _versions: set[str]) -> AsyncIterator[Ask]
 @contextlib.asynccontextmanager
 async def gemini(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
     """The asynchronous client, which uses aiohttp where that is installed."""
-    models = gemini_client().aio.models
+    client = gemini_client()
+    models = client.aio.models
 
     async def ask(prompt: str, stream: bool) -> str:
         if not stream:
@@ -154,12 +155,14 @@ async def gemini(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
         return "".join(parts)
 
     yield ask
+    await client.aio.aclose()
 
 
 @contextlib.asynccontextmanager
 async def gemini_threads(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
     """The synchronous client, which uses httpx."""
-    models = gemini_client().models
+    client = gemini_client()  # closes its connections when nobody holds it
+    models = client.models
 
     def ask(prompt: str, stream: bool) -> str:
         if not stream:
@@ -169,6 +172,7 @@ async def gemini_threads(_version: str, _versions: set[str]) -> AsyncIterator[As
         return "".join(chunk.text or "" for chunk in chunks)
 
     yield lambda prompt, stream: asyncio.to_thread(ask, prompt, stream)
+    client.close()
 
 
 GEMINI = "gemini-2.5-flash"
