@@ -81,7 +81,11 @@ model = "gpt-5"
 check_for_update_on_startup = false
 [analytics]
 enabled = false
+[features]
+plugins = false
+apps = false
 """
+"""A marketplace of plugins would be asked for at github.com."""
 
 
 class Place:
