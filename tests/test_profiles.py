@@ -460,7 +460,7 @@ ERRORS = [
         f"hosts[0]: got '[[a]', allowed: {REGEX} (Possible nested set at position 1)",
     ),
     ("{name: x, hosts: [a, 5]}", f"hosts[1]: got 5, allowed: {REGEX}"),
-    ("{name: x, hosts: [{host: a}]}", f"hosts[0].path: got nothing, allowed: {REGEX}"),
+    ("{name: x, hosts: [{host: a}]}", f"hosts[0].path: got nothing, allowed: {REGEX}, or a port instead"),
     (
         "{name: x, hosts: [a], paths: [{path: '*', operation: other, dialect: generic}]}",
         f"paths[0].path: got '*', allowed: {REGEX} (nothing to repeat at position 0)",

@@ -13,14 +13,14 @@ from hivemind_addon.evaluation.mock import MockOptions, answer_text, dialects
 from hivemind_addon.evaluation.mock.encoding import choose_encoding, decode_body, make_encoder
 from hivemind_addon.evaluation.mock.errors import error_body
 from hivemind_addon.evaluation.mock.knobs import NO_KNOBS, read_knobs
-from hivemind_addon.evaluation.mock.question import read_question
+from hivemind_addon.evaluation.mock.question import Wishes, read_question
 from tests.evaluation.support import message
 
 GENERATING = ("anthropic", "openai-chat", "openai-responses")
 
 
 def parse(dialect, body):
-    events = dialects.stream_events(read_question(dialect, body, 5), 0)
+    events = dialects.stream_events(read_question(dialect, body, Wishes(5)), 0)
     return [json.loads(e.data.split(b"data: ")[1]) for e in events if b"[DONE]" not in e.data]
 
 
@@ -72,7 +72,7 @@ def test_chat_reports_usage_only_if_asked():
     assert all(tree["usage"] is None for tree in asked[:-1])
     assert asked[-1]["choices"] == []
     assert asked[-1]["usage"]["completion_tokens"] == 5
-    question = read_question("openai-chat", message(stream=True), 5)
+    question = read_question("openai-chat", message(stream=True), Wishes(5))
     assert list(dialects.stream_events(question, 0))[-1].data == b"data: [DONE]\n\n"
 
 
@@ -98,13 +98,13 @@ def test_a_smaller_maximum_ends_the_answer_and_says_so():
 
 def test_prompt_tokens_are_a_quarter_of_the_body():
     body = message(system="x" * 400)
-    assert read_question("anthropic", body, 5).prompt_tokens == len(body) // 4
+    assert read_question("anthropic", body, Wishes(5)).prompt_tokens == len(body) // 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", GENERATING)
 def test_a_large_stream_is_made_lazily(dialect):
-    question = read_question(dialect, message(stream=True), 20, 500, 50 * 2**20)
+    question = read_question(dialect, message(stream=True), Wishes(20, 500, 50 * 2**20))
     tracemalloc.start()
     size = sum(len(event.data) for event in dialects.stream_events(question, 0))
     peak = tracemalloc.get_traced_memory()[1]
@@ -143,7 +143,7 @@ def test_a_body_that_is_not_what_it_says_is_refused(encoding):
 @given(st.binary(max_size=200))
 def test_no_body_does_more_than_a_value_error(body):
     with contextlib.suppress(ValueError):
-        read_question("anthropic", body, 5)
+        read_question("anthropic", body, Wishes(5))
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429, 500, 502, 503, 529])

@@ -5,14 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hivemind_addon.evaluation.mock.headers import (
+    family_of,
     go_duration,
     provider_headers,
     retry_headers,
     rfc3339,
 )
 from hivemind_addon.evaluation.mock.limits import LimitView
+from hivemind_addon.evaluation.mock.routes import find_route
 
 VIEW = LimitView(50, 12, 90.0)
+ANTHROPIC = find_route("POST", "/v1/messages", {})
+CHAT = find_route("POST", "/v1/chat/completions", {})
 
 
 @pytest.mark.parametrize(
@@ -24,7 +28,7 @@ def test_durations_are_written_as_go_writes_them(seconds, text):
 
 
 def test_anthropic_names_limits_and_instants():
-    headers = provider_headers("anthropic", "req_1", VIEW, 1_800_000_000.2)
+    headers = provider_headers(ANTHROPIC, "auto", "req_1", VIEW, 1_800_000_000.2)
     assert headers["request-id"] == "req_1"
     assert headers["anthropic-ratelimit-requests-limit"] == "50"
     assert headers["anthropic-ratelimit-requests-remaining"] == "12"
@@ -33,16 +37,63 @@ def test_anthropic_names_limits_and_instants():
 
 
 def test_openai_names_limits_and_durations():
-    headers = provider_headers("openai-chat", "req_1", VIEW, 0)
+    headers = provider_headers(CHAT, "auto", "req_1", VIEW, 0)
     assert headers["x-request-id"] == "req_1"
     assert headers["x-ratelimit-remaining-requests"] == "12"
     assert headers["x-ratelimit-reset-requests"] == "1m30s"
     assert {"openai-processing-ms", "openai-version"} <= headers.keys()
 
 
-@pytest.mark.parametrize("dialect", ["anthropic", "openai-responses"])
-def test_without_a_limit_no_limit_is_named(dialect):
-    assert not any("ratelimit" in name for name in provider_headers(dialect, "r", None, 0))
+@pytest.mark.parametrize("route", [ANTHROPIC, CHAT])
+@pytest.mark.parametrize("family", ["auto", "groq", "unified"])
+def test_without_a_limit_no_limit_is_named(route, family):
+    assert not any("ratelimit" in name for name in provider_headers(route, family, "r", None, 0))
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value"),
+    [
+        ("anthropic", "anthropic-ratelimit-requests-remaining", "12"),
+        ("unified", "anthropic-ratelimit-unified-5h-utilization", "0.76"),
+        ("unified", "anthropic-ratelimit-unified-reset", "1800000091"),
+        ("unified", "anthropic-ratelimit-unified-status", "allowed"),
+        ("openai", "x-ratelimit-reset-requests", "1m30s"),
+        ("codex", "x-codex-primary-used-percent", "76"),
+        ("codex", "x-codex-primary-reset-at", "1800000091"),
+        ("azure", "x-ratelimit-remaining-requests", "7"),
+        ("groq", "x-ratelimit-limit-requests", "72000"),
+        ("groq", "x-ratelimit-remaining-requests", "71962"),
+        ("mistral", "x-ratelimit-remaining-req-minute", "12"),
+        ("openrouter", "X-RateLimit-Reset", "1800000090200"),
+    ],
+)
+def test_every_family_has_its_own_names_and_formats(family, name, value):
+    headers = provider_headers(CHAT, family, "r", VIEW, 1_800_000_000.2)
+    assert headers[name] == value
+
+
+def test_azure_names_no_reset_and_none_names_nothing():
+    azure = provider_headers(CHAT, "azure", "r", VIEW, 0)
+    assert not any("reset" in name for name in azure)
+    assert not any("ratelimit" in name for name in provider_headers(CHAT, "none", "r", VIEW, 0))
+
+
+@pytest.mark.parametrize(
+    ("path", "family"),
+    [
+        ("/v1/messages", "anthropic"),
+        ("/openai/v1/chat/completions", "groq"),
+        ("/openai/deployments/d/chat/completions", "azure"),
+        ("/api/v1/chat/completions", "openrouter"),
+        ("/chat/completions", "none"),
+        ("/v1/chat/completions", "openai"),
+        ("/v1beta/models/g:generateContent", "none"),
+        ("/api/chat", "none"),
+        ("/model/m/invoke", "none"),
+    ],
+)
+def test_the_path_says_whose_headers_they_are(path, family):
+    assert family_of(find_route("POST", path, {})) == family
 
 
 @given(st.floats(0, 10_000))

@@ -51,10 +51,11 @@ def _message(
 
 def _usage(question: Question, output: int) -> dict[str, Any]:
     return {
-        "input_tokens": question.prompt_tokens,
+        "input_tokens": question.fresh,
         "cache_creation_input_tokens": 0,
-        "cache_read_input_tokens": 0,
+        "cache_read_input_tokens": question.cached,
         "output_tokens": output,
+        "output_tokens_details": {"thinking_tokens": min(question.reasoning, output)},
         "service_tier": "standard",
     }
 

@@ -12,6 +12,8 @@ from hivemind_addon.evaluation.mock.question import Question, text_of, words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+KEEP_ALIVES = {"openrouter": b"OPENROUTER PROCESSING", "deepseek": b"keep-alive"}
+"""Comments that precede a stream."""
 CREATED = 1_790_000_000
 """Unix time of every answer: bodies are a pure function of the request."""
 
@@ -33,6 +35,8 @@ def stream(question: Question, seed: int) -> Iterator[Event]:
     """A streamed answer; usage only if it was asked for, and `usage: null` on the chunks before then."""
     head = _head(question, "chat.completion.chunk")
     extra: dict[str, Any] = {"usage": None} if question.include_usage else {}
+    if question.flavour in KEEP_ALIVES:
+        yield Event(b": %b\n\n" % KEEP_ALIVES[question.flavour])
 
     def chunk(delta: dict[str, Any], finish: str | None = None, *, content: bool = False) -> Event:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
@@ -41,10 +45,22 @@ def stream(question: Question, seed: int) -> Iterator[Event]:
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     for word in words(question, seed):
         yield chunk({"content": word}, content=True)
-    yield chunk({}, _finish(question))
+    last = chunk({}, _finish(question))
+    yield Event(last.data.replace(b"}\n\n", b"," + dumps(_unasked(question))[1:] + b"\n\n"))
     if question.include_usage:
         yield unnamed({**head, "choices": [], "usage": _usage(question)})
     yield Event(b"data: [DONE]\n\n")
+
+
+def _unasked(question: Question) -> dict[str, Any]:
+    """The usage that some report on their last chunk whether it was asked for or not."""
+    match question.flavour:
+        case "groq":
+            return {"x_groq": {"id": "req_mock", "usage": _usage(question)}}
+        case "mistral" | "openrouter":
+            return {"usage": _usage(question)}
+        case _:
+            return {"obfuscation": "x"}
 
 
 def embeddings(question: Question) -> bytes:
@@ -77,14 +93,25 @@ def _head(question: Question, kind: str) -> dict[str, Any]:
     }
 
 
+def reports_unasked(question: Question) -> bool:
+    """Does this flavour's stream say what it cost although nobody asked?"""
+    return question.flavour in ("groq", "mistral", "openrouter")
+
+
 def _usage(question: Question) -> dict[str, Any]:
-    return {
+    usage: dict[str, Any] = {
         "prompt_tokens": question.prompt_tokens,
         "completion_tokens": question.tokens,
         "total_tokens": question.prompt_tokens + question.tokens,
-        "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": question.reasoning, "audio_tokens": 0},
     }
+    if question.flavour == "deepseek":
+        hits = {
+            "prompt_cache_hit_tokens": question.cached,
+            "prompt_cache_miss_tokens": question.fresh,
+        }
+        return usage | hits
+    return usage | {"prompt_tokens_details": {"cached_tokens": question.cached, "audio_tokens": 0}}
 
 
 def _finish(question: Question) -> str:

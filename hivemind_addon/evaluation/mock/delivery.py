@@ -6,9 +6,9 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 
-from hivemind_addon.evaluation.mock import errors, faults
+from hivemind_addon.evaluation.mock import chat, dialects, errors, faults
 from hivemind_addon.evaluation.mock.encoding import Encoder, choose_encoding, make_encoder
 
 if TYPE_CHECKING:
@@ -66,6 +66,18 @@ class Delivery:
         await response.write_eof()
         return response
 
+    async def echo(self) -> web.StreamResponse:
+        """Accept a WebSocket and send its messages back until it ends."""
+        socket = web.WebSocketResponse()
+        self.record.note_status(self.entry, 101)
+        await socket.prepare(self.request)
+        async for message in socket:
+            if message.type is WSMsgType.TEXT:
+                await socket.send_str(message.data)
+            elif message.type is WSMsgType.BINARY:
+                await socket.send_bytes(message.data)
+        return socket
+
     def nothing(self) -> web.StreamResponse:
         """End without a byte, on a connection that was broken on purpose: aiohttp notices and says nothing."""
         return web.Response()
@@ -73,7 +85,7 @@ class Delivery:
     async def stream(self, events: Iterable[Event], question: Question) -> web.StreamResponse:
         """Send events, one write each; writing waits while the client does not read."""
         encoder = self._encoder()
-        self.headers["content-type"] = "text/event-stream; charset=utf-8"
+        self.headers["content-type"] = dialects.media_type(question)
         self.headers["cache-control"] = "no-cache"
         self.record.note_status(self.entry, 200)
         response = web.StreamResponse(headers=self.headers)
@@ -130,8 +142,9 @@ class Delivery:
         return make_encoder(encoding)
 
     def _note_stream_usage(self, question: Question) -> None:
-        """Chat streams report usage only if asked."""
-        if question.dialect != "openai-chat" or question.include_usage:
+        """Chat streams report usage only if asked, but for some flavours."""
+        asked = question.include_usage or chat.reports_unasked(question)
+        if question.dialect != "openai-chat" or asked:
             self.record.note_usage(question)
 
 

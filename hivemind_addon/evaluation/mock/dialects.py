@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from hivemind_addon.evaluation.mock import anthropic, chat, responses
+from hivemind_addon.evaluation.mock import anthropic, bedrock, chat, gemini, ollama, responses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -26,6 +26,19 @@ def stream_events(question: Question, seed: int) -> Iterable[Event]:
     return _events_cached(question, seed) if _is_small(question) else _events(question, seed)
 
 
+def media_type(question: Question) -> str:
+    """The content type of a streamed answer."""
+    match question.dialect:
+        case "ollama":
+            return "application/x-ndjson"
+        case "bedrock":
+            return bedrock.MEDIA_TYPE
+        case "gemini" if not question.sse:
+            return "application/json; charset=UTF-8"
+        case _:
+            return "text/event-stream; charset=utf-8"
+
+
 def _whole(question: Question, seed: int) -> bytes:
     match question.dialect:
         case "anthropic":
@@ -34,6 +47,16 @@ def _whole(question: Question, seed: int) -> bytes:
             return responses.whole(question, seed)
         case "openai-embeddings":
             return chat.embeddings(question)
+        case "gemini":
+            return gemini.whole(question, seed)
+        case "gemini-embeddings":
+            return gemini.embeddings(question)
+        case "ollama":
+            return ollama.whole(question, seed)
+        case "ollama-embeddings":
+            return ollama.embeddings(question)
+        case "bedrock":
+            return bedrock.whole(question, seed)
         case "openai-chat":
             return chat.whole(question, seed)
 
@@ -44,6 +67,12 @@ def _events(question: Question, seed: int) -> Iterator[Event]:
             return anthropic.stream(question, seed)
         case "openai-responses":
             return responses.stream(question, seed)
+        case "gemini":
+            return gemini.stream(question, seed)
+        case "ollama":
+            return ollama.stream(question, seed)
+        case "bedrock":
+            return bedrock.stream(question, seed)
         case _:
             return chat.stream(question, seed)
 

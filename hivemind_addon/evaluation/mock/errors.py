@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hivemind_addon.evaluation.mock import responses
+from hivemind_addon.evaluation.mock import bedrock, gemini, ollama, responses
 from hivemind_addon.evaluation.mock.events import Event, dumps, named, unnamed
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ def error_body(
 ) -> bytes:
     """An error in the dialect's own shape; `wait` (seconds) is told in OpenAI's text, where Codex reads it."""
     text = message or MESSAGES.get(status, "The request failed.")
+    if dialect.startswith("gemini"):
+        return dumps(gemini.error(status, text, wait))
+    if dialect.startswith("ollama"):
+        return dumps({"error": text})
+    if dialect == "bedrock":
+        return dumps({"message": text})
     if dialect == "anthropic":
         error = {"type": ANTHROPIC_TYPES.get(status, _default_type(status)), "message": text}
         return dumps({"type": "error", "error": error, "request_id": request_id})
@@ -62,6 +68,19 @@ def error_body(
         text += f" Please try again in {wait:.3f}s."
     kind, code = OPENAI_TYPES.get(status, (_default_openai_type(status), None))
     return dumps({"error": {"message": text, "type": kind, "param": None, "code": code}})
+
+
+def bedrock_error(status: int) -> str:
+    """The class name that Bedrock's header carries."""
+    names = {
+        400: "ValidationException",
+        403: "AccessDeniedException",
+        404: "ResourceNotFoundException",
+    }
+    names |= {408: "ModelTimeoutException", 424: "ModelErrorException", 429: "ThrottlingException"}
+    names |= {503: "ServiceUnavailableException", 529: "ServiceUnavailableException"}
+    name = names.get(status, "InternalServerException" if status >= 500 else "ValidationException")
+    return f"{name}:http://internal.amazon.com/coral/com.amazon.bedrock/"
 
 
 def overload_events(question: Question, number: int = 0) -> list[Event]:
@@ -72,6 +91,13 @@ def overload_events(question: Question, number: int = 0) -> list[Event]:
     text = MESSAGES[529]
     if question.dialect == "anthropic":
         return [named("error", {"error": {"type": "overloaded_error", "message": text}})]
+    if question.dialect == "gemini":
+        return [gemini.frame(question, gemini.error(503, text, None), number)]
+    if question.dialect == "ollama":
+        return [ollama.line({"error": text})]
+    if question.dialect == "bedrock":
+        exception = dumps({"message": text})
+        return [Event(bedrock.frame("throttlingException", exception, "exception"))]
     if question.dialect == "openai-responses":
         opening = responses.prelude(question) if number == 0 else []
         at = number or len(opening)

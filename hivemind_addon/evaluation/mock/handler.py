@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from hivemind_addon.evaluation.mock import dialects, faults
 from hivemind_addon.evaluation.mock.delivery import SPLIT_PAUSE, Delivery
 from hivemind_addon.evaluation.mock.encoding import decode_body
-from hivemind_addon.evaluation.mock.errors import error_body
+from hivemind_addon.evaluation.mock.errors import bedrock_error, error_body
 from hivemind_addon.evaluation.mock.events import dumps
 from hivemind_addon.evaluation.mock.headers import provider_headers, retry_headers
 from hivemind_addon.evaluation.mock.knobs import NO_KNOBS, Knobs, read_knobs
 from hivemind_addon.evaluation.mock.limits import RateLimit, RefillBucket, StrictWindow
 from hivemind_addon.evaluation.mock.plan import FAILURES, REFUSALS, Fate, applies, draw
-from hivemind_addon.evaluation.mock.question import Question, read_question
+from hivemind_addon.evaluation.mock.question import Question, Wishes, read_question
 from hivemind_addon.evaluation.mock.record import Entry, Record
 from hivemind_addon.evaluation.mock.routes import (
     WRITES,
@@ -50,6 +50,7 @@ class Handler:
     def reset(self) -> None:
         """Start anew with full limits and the first draw of the plan."""
         self._limits: dict[str, RateLimit] = {}
+        self._line = asyncio.Semaphore(max(1, self._options.concurrency))
         self._numbers = itertools.count()
         self._ids = itertools.count(1)
 
@@ -81,9 +82,8 @@ class Handler:
             if route.kind is not Kind.OTHER:
                 body = decode_body(body, request.headers.get("content-encoding", ""))
             if route.kind in (Kind.GENERATION, Kind.EMBEDDINGS):
-                question = read_question(
-                    route.dialect, body, self._options.tokens, knobs.tokens, knobs.size
-                )
+                wishes = self._wishes(route, knobs)
+                question = read_question(route.dialect, body, wishes, request.path_qs)
         except ValueError as error:
             return await self._error(delivery, route, 400, message=str(error))
         fate = self._fate(knobs, stream=question is not None and question.stream)
@@ -92,11 +92,26 @@ class Handler:
         refusal = await self._refuse(delivery, route)
         if refusal is not None:
             return refusal
+        if self._options.queue and self._options.concurrency:
+            async with self._line:
+                return await self._attempt(delivery, route, question, body, fate, knobs)
         self._generating += 1
         try:
             return await self._attempt(delivery, route, question, body, fate, knobs)
         finally:
             self._generating -= 1
+
+    def _wishes(self, route: Route, knobs: Knobs) -> Wishes:
+        options = self._options
+        chosen = route.flavour if options.flavour == "auto" else options.flavour
+        return Wishes(
+            options.tokens,
+            knobs.tokens,
+            knobs.size,
+            options.cached_tokens if knobs.cached is None else knobs.cached,
+            options.reasoning_tokens if knobs.reasoning is None else knobs.reasoning,
+            knobs.flavour or chosen,
+        )
 
     def _fate(self, knobs: Knobs, *, stream: bool) -> Fate:
         fate = draw(self._options, next(self._numbers), stream=stream)
@@ -117,7 +132,7 @@ class Handler:
             if wait is not None:
                 record.note_refusal(delivery.entry, "rate_limit")
                 return await self._error(delivery, route, 429, wait=wait)
-        if options.concurrency and self._generating >= options.concurrency:
+        if options.concurrency and not options.queue and self._generating >= options.concurrency:
             record.note_refusal(delivery.entry, "concurrency")
             return await self._error(delivery, route, self._overload_status(route))
         return None
@@ -163,6 +178,8 @@ class Handler:
     async def _other(self, delivery: Delivery, route: Route, body: bytes) -> web.StreamResponse:
         request = delivery.request
         if request.headers.get("upgrade", "").lower() == "websocket":
+            if self._options.websocket:
+                return await delivery.echo()
             # Codex falls back to HTTP on exactly this status (provider-facts 6.7).
             return await self._error(delivery, route, 426)
         if route.kind is Kind.COUNT:
@@ -195,6 +212,8 @@ class Handler:
             if self._options.retry_after == "none":
                 wait = None
         request_id = delivery.headers.get("request-id", "")
+        if route.dialect == "bedrock":
+            delivery.headers["x-amzn-errortype"] = bedrock_error(status)
         body = error_body(route.dialect, status, request_id, message=message, wait=wait)
         return await delivery.json(body, status)
 
@@ -215,7 +234,8 @@ class Handler:
         view = None
         if self._options.rpm and route.kind is Kind.GENERATION:
             view = self._limit_of(delivery.request).view(self._clock.monotonic())
-        return provider_headers(route.dialect, request_id, view, self._clock.epoch())
+        family = self._options.header_family
+        return provider_headers(route, family, request_id, view, self._clock.epoch())
 
     def _limit_of(self, request: web.BaseRequest) -> RateLimit:
         options = self._options

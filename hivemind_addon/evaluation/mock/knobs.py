@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from hivemind_addon.evaluation.mock.plan import fault_name
+from hivemind_addon.evaluation.mock.question import Flavour
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +29,9 @@ class Knobs:
     status: int | None = None
     location: str | None = None
     set_cookie: str | None = None
+    cached: int | None = None
+    reasoning: int | None = None
+    flavour: Flavour | None = None
 
 
 NO_KNOBS = Knobs()
@@ -52,7 +56,20 @@ def read_knobs(headers: Mapping[str, str]) -> Knobs:
         status=_number(headers, "status", int, 200, 599),
         location=headers.get("x-mock-location"),
         set_cookie=headers.get("x-mock-set-cookie"),
+        cached=_number(headers, "cached", int, 0, 10_000_000),
+        reasoning=_number(headers, "reasoning", int, 0, 10_000_000),
+        flavour=_flavour(headers.get("x-mock-flavour")),
     )
+
+
+def _flavour(text: str | None) -> Flavour | None:
+    for flavour in get_args(Flavour):
+        if text == flavour:
+            found: Flavour = flavour
+            return found
+    if text is None:
+        return None
+    raise ValueError(f"x-mock-flavour: got {text!r}, allowed: {', '.join(get_args(Flavour))}")
 
 
 def _number[T: (int, float)](

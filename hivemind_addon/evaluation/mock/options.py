@@ -39,6 +39,31 @@ class MockOptions:
     """How a 429 says when to return; ms adds `retry-after-ms` to the whole seconds."""
     concurrency: int = 0
     """Generation calls at once, above it overloaded; 0 is no limit."""
+    queue: bool = False
+    """Calls above `concurrency` wait for their turn, as at a model server on one's own machine."""
+    header_family: Literal[
+        "auto",
+        "anthropic",
+        "unified",
+        "openai",
+        "codex",
+        "azure",
+        "groq",
+        "mistral",
+        "openrouter",
+        "none",
+    ] = "auto"
+    """Whose limit headers answers carry; auto goes by dialect and path."""
+    cached_tokens: int = 0
+    """Tokens of each prompt that come from the provider's cache."""
+    reasoning_tokens: int = 0
+    """Output tokens of each answer that are thought and not said."""
+    flavour: Literal["auto", "openai", "azure", "groq", "openrouter", "mistral", "deepseek"] = (
+        "auto"
+    )
+    """Whose variant of OpenAI's API; auto goes by path."""
+    websocket: bool = False
+    """Accept WebSocket upgrades and send each message back; else answer 426."""
     force_529: bool = False
     """Overload is 529 in every dialect; else 503 on OpenAI's paths."""
     latency: float = 0.0
@@ -102,6 +127,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "port": (0, 65_535),
     "https_port": (-1, 65_535),
     "tokens": (1, 10_000_000),
+    "cached_tokens": (0, 10_000_000),
+    "reasoning_tokens": (0, 10_000_000),
     "rpm": (0, 10_000_000),
     "window": (0.001, DAY),
     "concurrency": (0, 1_000_000),
@@ -116,6 +143,19 @@ CHOICES = {
     "limit_mode": ("strict", "refill"),
     "limit_scope": ("key", "global"),
     "retry_after": ("seconds", "ms", "none"),
+    "header_family": (
+        "auto",
+        "anthropic",
+        "unified",
+        "openai",
+        "codex",
+        "azure",
+        "groq",
+        "mistral",
+        "openrouter",
+        "none",
+    ),
+    "flavour": ("auto", "openai", "azure", "groq", "openrouter", "mistral", "deepseek"),
 }
 
 

@@ -5,25 +5,51 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hivemind_addon.evaluation.mock.options import MockOptions
 
-Dialect = Literal["anthropic", "openai-chat", "openai-responses", "openai-embeddings"]
+Dialect = Literal[
+    "anthropic",
+    "openai-chat",
+    "openai-responses",
+    "openai-embeddings",
+    "gemini",
+    "gemini-embeddings",
+    "ollama",
+    "ollama-embeddings",
+    "bedrock",
+]
+EMBEDDINGS = ("openai-embeddings", "gemini-embeddings", "ollama-embeddings")
+Flavour = Literal["openai", "azure", "groq", "openrouter", "mistral", "deepseek"]
+"""Whose variant of OpenAI's API a path belongs to."""
 
 _TEXT = (
     "amber birch cedar delta ember fable grove harbor island jasper kelp lunar café naïve 森林 🌲"
 )
 WORDS = tuple(_TEXT.split())
 """Some take several bytes per letter, as real answers do: a reader must bear a split inside one."""
-PROMPT_FIELDS = ("system", "instructions", "messages", "input")
+PROMPT_FIELDS = (
+    "system",
+    "instructions",
+    "messages",
+    "input",
+    "contents",
+    "prompt",
+    "content",
+    "requests",
+)
 """Only the prompt decides the answer: what a proxy adds (`stream_options`) or changes (`model`) must not."""
 LIMIT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 CACHED_BODY_BYTES = 4096
+_MODEL = re.compile(r"/(?:models?|deployments)/([^/:]+(?:%3A[^/:]*)?)")
+"""A model or deployment in the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +76,122 @@ class Question:
     dimensions: int = 8
     pad: int = 0
     """Letters that each word is padded with, to make answers of any size."""
+    cached: int = 0
+    """Tokens of the prompt that come from the provider's cache."""
+    reasoning: int = 0
+    """Output tokens that are thought and not said."""
+    flavour: Flavour = "openai"
+    sse: bool = True
+    """Gemini only: the stream is SSE and no JSON array."""
+    wrapped: bool = False
+    """Gemini only: request and answer are wrapped, as Code Assist does it."""
+    chat: bool = True
+    """Ollama only: `/api/chat` and not `/api/generate`."""
+    converse: bool = False
+    """Bedrock only: Converse and not InvokeModel."""
+    batch: bool = False
+    """Embeddings only: the form that takes and answers a list."""
+
+    @property
+    def fresh(self) -> int:
+        """Tokens of the prompt that are not cached."""
+        return self.prompt_tokens - self.cached
 
 
-def read_question(
-    dialect: Dialect, body: bytes, default_tokens: int, tokens: int | None = None, size: int = 0
-) -> Question:
-    """Read a decoded body. `tokens` and `size` (bytes) are the test headers' wishes; `tokens` beats `max_tokens`.
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What options and test headers say of an answer."""
+
+    default_tokens: int
+    tokens: int | None = None
+    """Beats `max_tokens`."""
+    size: int = 0
+    """Bytes."""
+    cached: int = 0
+    reasoning: int = 0
+    flavour: Flavour = "openai"
+
+
+def read_question(dialect: Dialect, body: bytes, wishes: Wishes, target: str = "") -> Question:
+    """Read a decoded body. `target` is path and query: some dialects say there what they want.
 
     Raises:
         ValueError: if the body is no JSON object.
     """
     if len(body) <= CACHED_BODY_BYTES:
-        return _read_cached(dialect, body, default_tokens, tokens, size)
-    return _read(dialect, body, default_tokens, tokens, size)
+        return _read_cached(dialect, body, wishes, target)
+    return _read(dialect, body, wishes, target)
 
 
-def _read(
-    dialect: Dialect, body: bytes, default_tokens: int, tokens: int | None, size: int
-) -> Question:
-    tree = json.loads(body)
-    if not isinstance(tree, dict):
+def _read(dialect: Dialect, body: bytes, wishes: Wishes, target: str) -> Question:
+    outer = json.loads(body)
+    if not isinstance(outer, dict):
         raise ValueError("the body is no JSON object")  # noqa: TRY004 - their bytes, not our types
-    wanted = tokens or default_tokens
-    maximum = min(_count(tree.get(name)) or wanted for name in LIMIT_FIELDS)
-    made = min(wanted, maximum) if tokens is None else wanted
+    wrapped = dialect == "gemini" and isinstance(outer.get("request"), dict)
+    tree = outer["request"] if wrapped else outer
+    path, _, query = target.partition("?")
+    wanted = wishes.tokens or wishes.default_tokens
+    maximum = min(filter(None, (wanted, *_limits(tree))))
+    made = min(wanted, maximum) if wishes.tokens is None else wanted
     prompt = json.dumps([tree.get(name) for name in PROMPT_FIELDS], separators=(",", ":"))
+    prompt_tokens = max(1, len(body) // 4)
     stream_options = tree.get("stream_options")
     return Question(
         dialect,
-        stream=tree.get("stream") is True and dialect != "openai-embeddings",
-        model=str(tree.get("model", "mock-model")),
+        stream=_streams(dialect, tree, path),
+        model=str(outer.get("model") or _model_in(path) or "mock-model"),
         tokens=made,
-        prompt_tokens=max(1, len(body) // 4),
+        prompt_tokens=prompt_tokens,
         digest=hashlib.sha256(prompt.encode()).hexdigest(),
         capped=made < wanted,
         include_usage=isinstance(stream_options, dict)
         and stream_options.get("include_usage") is True,
-        inputs=_count_inputs(tree.get("input")),
+        inputs=_count_inputs(tree.get("input") or tree.get("requests")),
         base64=tree.get("encoding_format") == "base64",
         dimensions=min(_count(tree.get("dimensions")) or 8, 4096),
-        pad=-(-size // made),
+        pad=-(-wishes.size // made),
+        cached=min(wishes.cached, prompt_tokens - 1),
+        reasoning=min(wishes.reasoning, made),
+        flavour=wishes.flavour,
+        sse="alt=sse" in query.split("&"),
+        wrapped=wrapped,
+        chat=not path.endswith("/generate"),
+        converse="/converse" in path,
+        batch=path.endswith(("/embed", ":batchEmbedContents")),
     )
+
+
+def _streams(dialect: Dialect, tree: dict[str, Any], path: str) -> bool:
+    match dialect:
+        case "gemini":
+            return ":stream" in path
+        case "bedrock":
+            return path.endswith("-stream")
+        case "ollama":
+            return tree.get("stream") is not False
+        case "anthropic" if ":" in path:
+            return ":streamRawPredict" in path
+        case _:
+            return tree.get("stream") is True and dialect not in EMBEDDINGS
+
+
+def _model_in(path: str) -> str | None:
+    found = _MODEL.search(path)
+    return unquote(found[1]) if found else None
+
+
+def _limits(tree: dict[str, Any]) -> Iterator[int | None]:
+    """Every place where a request may limit its output."""
+    for name in LIMIT_FIELDS:
+        yield _count(tree.get(name))
+    for place, name in (
+        ("generationConfig", "maxOutputTokens"),
+        ("options", "num_predict"),
+        ("inferenceConfig", "maxTokens"),
+    ):
+        inner = tree.get(place)
+        if isinstance(inner, dict):
+            yield _count(inner.get(name))
 
 
 _read_cached = functools.lru_cache(maxsize=1024)(_read)
@@ -122,7 +223,7 @@ def answer_text(body: bytes, options: MockOptions, tokens: int | None = None) ->
     Raises:
         ValueError: if the body is no JSON object.
     """
-    question = read_question("openai-chat", body, options.tokens, tokens)
+    question = read_question("openai-chat", body, Wishes(options.tokens, tokens))
     return text_of(question, options.seed)
 
 

@@ -6,12 +6,16 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hivemind_addon.evaluation.mock.question import EMBEDDINGS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hivemind_addon.evaluation.mock.question import Question
 
 REQUESTS_KEPT = 1000
+REASONING = ("anthropic", "openai-chat", "openai-responses", "gemini")
+"""Dialects that say which output tokens were thought."""
 
 
 @dataclass(slots=True)
@@ -64,6 +68,8 @@ class Record:
         self.aborted = 0
         self.input_tokens = 0
         self.output_tokens = 0
+        self.cached_tokens = 0
+        self.reasoning_tokens = 0
         self.writes: Counter[tuple[str, str, str]] = Counter()
         self.requests: deque[Entry] = deque(maxlen=REQUESTS_KEPT)
 
@@ -107,9 +113,15 @@ class Record:
 
     def note_usage(self, question: Question) -> None:
         """Add what an answer reported; called once its usage has gone out whole."""
+        if question.dialect == "gemini-embeddings" or (
+            question.dialect == "ollama-embeddings" and not question.batch
+        ):
+            return  # these report nothing
         self.input_tokens += question.prompt_tokens
-        if question.dialect != "openai-embeddings":
+        if question.dialect not in EMBEDDINGS:
             self.output_tokens += question.tokens
+            self.cached_tokens += question.cached if question.dialect != "ollama" else 0
+            self.reasoning_tokens += question.reasoning if question.dialect in REASONING else 0
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -126,6 +138,12 @@ class Record:
             "in_flight": self.in_flight,
             "aborted": self.aborted,
             "usage": {"input": self.input_tokens, "output": self.output_tokens},
+            "usage_parts": {
+                "fresh": self.input_tokens - self.cached_tokens,
+                "cached": self.cached_tokens,
+                "output": self.output_tokens,
+                "reasoning": self.reasoning_tokens,
+            },
             "faults": dict(self.faults),
             "refusals": dict(self.refusals),
             "writes": [

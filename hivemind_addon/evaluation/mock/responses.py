@@ -91,9 +91,9 @@ def _response(question: Question, status: str, text: str | None) -> dict[str, An
     """The response object; without text it has neither output nor usage yet."""
     usage = {
         "input_tokens": question.prompt_tokens,
-        "input_tokens_details": {"cached_tokens": 0},
+        "input_tokens_details": {"cached_tokens": question.cached},
         "output_tokens": question.tokens,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": question.reasoning},
         "total_tokens": question.prompt_tokens + question.tokens,
     }
     output = [] if text is None else [_item(question, status, [_part(text)])]

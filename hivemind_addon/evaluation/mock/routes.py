@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hivemind_addon.evaluation.mock import ollama
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hivemind_addon.evaluation.mock.question import Dialect
+    from hivemind_addon.evaluation.mock.question import Dialect, Flavour
 
 
 class Kind(enum.Enum):
@@ -27,17 +30,39 @@ class Route(NamedTuple):
 
     dialect: Dialect
     kind: Kind
+    flavour: Flavour = "openai"
 
 
-POSTS = {
-    "/v1/messages": Route("anthropic", Kind.GENERATION),
-    "/v1/messages/count_tokens": Route("anthropic", Kind.COUNT),
-    "/v1/chat/completions": Route("openai-chat", Kind.GENERATION),
-    "/v1/responses": Route("openai-responses", Kind.GENERATION),
-    "/v1/responses/input_tokens": Route("openai-responses", Kind.COUNT),
-    "/backend-api/codex/responses": Route("openai-responses", Kind.GENERATION),
-    "/v1/embeddings": Route("openai-embeddings", Kind.EMBEDDINGS),
-}
+_GENERATION, _EMBEDDINGS, _COUNT = Kind.GENERATION, Kind.EMBEDDINGS, Kind.COUNT
+_FORMS: tuple[tuple[str, Route], ...] = (
+    (r"(?:/anthropic|/api)?/v1/messages$", Route("anthropic", _GENERATION)),
+    (r"(?:/anthropic)?/v1/messages/count_tokens$", Route("anthropic", _COUNT)),
+    (r"/publishers/anthropic/models/count-tokens:rawPredict$", Route("anthropic", _COUNT)),
+    (
+        r"/publishers/anthropic/models/[^/]+:(?:r|streamR)awPredict$",
+        Route("anthropic", _GENERATION),
+    ),
+    (r"^/openai/v1/chat/completions$", Route("openai-chat", _GENERATION, "groq")),
+    (r"^/openai/deployments/[^/]+/chat/completions$", Route("openai-chat", _GENERATION, "azure")),
+    (r"^/api/v1/chat/completions$", Route("openai-chat", _GENERATION, "openrouter")),
+    (r"^/chat/completions$", Route("openai-chat", _GENERATION, "deepseek")),
+    (r"/chat/completions$", Route("openai-chat", _GENERATION)),
+    (r"/responses$", Route("openai-responses", _GENERATION)),
+    (r"/responses/input_tokens$", Route("openai-responses", _COUNT)),
+    (r":(?:g|streamG)enerateContent$", Route("gemini", _GENERATION)),
+    (r":(?:embedContent|batchEmbedContents)$", Route("gemini-embeddings", _EMBEDDINGS)),
+    (r":countTokens$", Route("gemini", _COUNT)),
+    (r"^/api/(?:chat|generate)$", Route("ollama", _GENERATION)),
+    (r"^/api/(?:embed|embeddings)$", Route("ollama-embeddings", _EMBEDDINGS)),
+    (r"/embeddings$", Route("openai-embeddings", _EMBEDDINGS)),
+    (
+        r"^/model/.+/(?:invoke|converse)(?:-with-response-stream|-stream)?$",
+        Route("bedrock", _GENERATION),
+    ),
+    (r"^/model/.+/count-tokens$", Route("bedrock", _COUNT)),
+)
+"""First match wins."""
+POSTS = tuple((re.compile(pattern), route) for pattern, route in _FORMS)
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 ANTHROPIC_MODELS = ("claude-sonnet-5", "claude-opus-5", "claude-haiku-5")
 OPENAI_MODELS = ("gpt-5", "gpt-5-mini", "text-embedding-3-small")
@@ -47,8 +72,12 @@ MADE_EPOCH = 1_789_948_800
 
 def find_route(method: str, path: str, headers: Mapping[str, str]) -> Route:
     """The route of a request; of what both providers have (models, files), the version header decides."""
-    if method == "POST" and (route := POSTS.get(path)):
-        return route
+    if method == "POST":
+        for pattern, route in POSTS:
+            if pattern.search(path):
+                return route
+    if path.startswith("/api/"):
+        return Route("ollama", Kind.OTHER)
     ours = path.startswith("/v1/messages") or "anthropic-version" in headers
     return Route("anthropic" if ours else "openai-chat", Kind.OTHER)
 
@@ -58,19 +87,29 @@ def credential(headers: Mapping[str, str]) -> str:
     bearer = headers.get("authorization", "")
     if bearer[:7].lower() == "bearer ":
         bearer = bearer[7:]
-    return headers.get("x-api-key") or headers.get("api-key") or bearer or "anonymous"
+    named = (headers.get(name) for name in ("x-api-key", "api-key", "x-goog-api-key"))
+    return next(filter(None, named), None) or bearer or "anonymous"
 
 
 def count_answer(dialect: Dialect, body: bytes) -> dict[str, Any]:
     """A token count: body length // 4, like the usage of an answer."""
     tokens = max(1, len(body) // 4)
-    if dialect == "anthropic":
-        return {"input_tokens": tokens}
+    match dialect:
+        case "anthropic":
+            return {"input_tokens": tokens}
+        case "gemini":
+            return {"totalTokens": tokens}
+        case "bedrock":
+            return {"inputTokens": tokens}
     return {"object": "response.input_tokens", "input_tokens": tokens}
 
 
 def other_answer(dialect: Dialect, method: str, path: str, body: bytes) -> dict[str, Any] | None:
     """The JSON of models and files; None if there is nothing at the path."""
+    if dialect == "ollama":
+        return ollama.other(method, path)
+    if path == "/v1beta/models" and method in ("GET", "HEAD"):
+        return {"models": [{"name": "models/gemini-3-pro", "displayName": "gemini-3-pro"}]}
     head, _, rest = path.removeprefix("/v1/").partition("/")
     if not path.startswith("/v1/") or "/" in rest:
         return None
