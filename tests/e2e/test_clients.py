@@ -6,12 +6,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.e2e.harness import run_json, running_mock, running_proxy, upstreams
+from tests.e2e.harness import free_port, run_json, running_mock, running_proxy, upstreams
 from tests.e2e.npm import npm_folder
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-HOSTS = ("api.anthropic.com", "api.openai.com", "api.mistral.ai")
+HOSTS = (
+    "api.anthropic.com",
+    "api.openai.com",
+    "api.groq.com",
+    "api.mistral.ai",
+    "generativelanguage.googleapis.com",
+    "ollama.com",
+    "127.0.0.1",  # behind the reverse listener: Ollama on this machine
+)
 CALLS, PARALLEL, TOKENS = 100, 20, 12
 SHARE = 0.065
 FAULTS: dict[str, Any] = {
@@ -29,6 +37,8 @@ class Client(NamedTuple):
     name: str
     version: str
     """HTTP version towards the proxy."""
+    server: str = ""
+    """Of Ollama's client: the server that it is told to use; empty is the reverse listener."""
 
 
 CLIENTS = [
@@ -38,6 +48,12 @@ CLIENTS = [
     Client("openai-chat", "2"),
     Client("openai-responses", "1.1"),
     Client("mistralai", "1.1"),
+    Client("groq", "1.1"),
+    Client("groq", "2"),
+    Client("google-genai", "1.1"),
+    Client("google-genai-threads", "1.1"),
+    Client("ollama", "1.1"),
+    Client("ollama", "1.1", "https://ollama.com"),
     Client("httpx", "1.1"),
     Client("httpx", "2"),
     Client("requests", "1.1"),
@@ -49,9 +65,14 @@ CLIENTS = [
 ]
 
 
+def name(client: Client) -> str:
+    there = client.server.rpartition("/")[2]
+    return "-".join(part for part in (client.name, there, f"http{client.version}") if part)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    home = tmp_path_factory.mktemp("clients")
+    home, listener = tmp_path_factory.mktemp("clients"), free_port()
     with (
         running_mock(seed=23, https=True, tokens=TOKENS, **FAULTS) as mock,
         running_proxy(
@@ -59,13 +80,24 @@ def world(tmp_path_factory):
             upstreams(mock.https_url, HOSTS) + PATIENT,
             "--set",
             f"ssl_verify_upstream_trusted_ca={mock.ca}",
+            "--mode",
+            "regular",
+            "--mode",
+            f"reverse:http://127.0.0.1:11434@{listener}",
         ) as proxy,
     ):
-        yield mock, proxy
+        # curl reads all of its bundle at each start. Loopback is what httpx would send through the proxy.
+        env = proxy.client_env() | {
+            "CURL_CA_BUNDLE": str(proxy.ca),
+            "NO_PROXY": "127.0.0.1",
+            "OLLAMA_HOST": f"http://127.0.0.1:{listener}",
+            "OLLAMA_API_KEY": "test",
+        }
+        yield mock, proxy, env
 
 
 def start(client: Client, env: dict[str, str]) -> dict[str, Any]:
-    """The client's report; nothing but proxy and CA variables reaches it."""
+    """The client's report; what it knows of the proxy are variables."""
     amounts = (client.version, str(CALLS), str(PARALLEL))
     if client.name == "undici":
         program = str(Path(__file__).parent / "clients" / "undici.cjs")
@@ -73,18 +105,18 @@ def start(client: Client, env: dict[str, str]) -> dict[str, Any]:
         env = {**env, "HIVEMIND_TEST_NPM": str(npm_folder("undici"))}
     else:
         words = [sys.executable, "-m", "tests.e2e.clients", client.name, *amounts]
+        env = {**env, "OLLAMA_HOST": client.server} if client.server else env
     report: dict[str, Any] = run_json(words, env)
     return report
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("client", CLIENTS, ids=lambda c: f"{c.name}-http{c.version}")
+@pytest.mark.parametrize("client", CLIENTS, ids=name)
 def test_every_call_is_answered_at_30_percent_faults(world, client):
-    mock, proxy = world
+    mock, proxy, env = world
     mock.reset()
     before = proxy.status()["totals"]
-    ca_alone = {"CURL_CA_BUNDLE": str(proxy.ca)}  # curl reads all of it at each start
-    result = start(client, proxy.client_env() | ca_alone)
+    result = start(client, env)
     assert result["failed"] == []
     plain, streamed = result["texts"]["plain"], result["texts"]["stream"]
     assert (len(plain), len(streamed)) == (100, 100)
