@@ -15,7 +15,6 @@ HOSTS = (
     "api.anthropic.com",
     "api.openai.com",
     "api.groq.com",
-    "api.mistral.ai",
     "generativelanguage.googleapis.com",
     "ollama.com",
     "127.0.0.1",  # behind the reverse listener: Ollama on this machine
@@ -73,11 +72,13 @@ def name(client: Client) -> str:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     home, listener = tmp_path_factory.mktemp("clients"), free_port()
+    options = {"seed": 23, "https": True, "tokens": TOKENS, "tls_dir": home / "tls", **FAULTS}
     with (
-        running_mock(seed=23, https=True, tokens=TOKENS, **FAULTS) as mock,
+        running_mock(**options) as mock,
+        running_mock(**options, flavour="mistral") as mistral,
         running_proxy(
-            home,
-            upstreams(mock.https_url, HOSTS) + PATIENT,
+            home / "proxy",
+            upstreams(mock.https_url, HOSTS) + f"  api.mistral.ai: {mistral.https_url}\n" + PATIENT,
             "--set",
             f"ssl_verify_upstream_trusted_ca={mock.ca}",
             "--mode",
@@ -93,7 +94,7 @@ def world(tmp_path_factory):
             "OLLAMA_HOST": f"http://127.0.0.1:{listener}",
             "OLLAMA_API_KEY": "test",
         }
-        yield mock, proxy, env
+        yield {"mistralai": mistral}, mock, proxy, env
 
 
 def start(client: Client, env: dict[str, str]) -> dict[str, Any]:
@@ -113,7 +114,8 @@ def start(client: Client, env: dict[str, str]) -> dict[str, Any]:
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("client", CLIENTS, ids=name)
 def test_every_call_is_answered_at_30_percent_faults(world, client):
-    mock, proxy, env = world
+    others, mock, proxy, env = world
+    mock = others.get(client.name, mock)
     mock.reset()
     before = proxy.status()["totals"]
     result = start(client, env)
@@ -132,6 +134,8 @@ def test_every_call_is_answered_at_30_percent_faults(world, client):
     assert totals["calls"] - before["calls"] == 200
     assert totals["attempts"] - before["attempts"] == stats["requests"]["total"]
     assert totals["errors"] == before["errors"]
+    assert totals["output_tokens"] - before["output_tokens"] == 200 * TOKENS
+    assert totals["estimated_tokens"] == before["estimated_tokens"]
     assert totals["in_flight"] == 0
     assert "Traceback" not in proxy.logged()
     assert "Addon error" not in proxy.logged()
