@@ -12,15 +12,16 @@ def http_client(sdk: Any, version: str, versions: set[str]) -> dict[str, Any]:
     """The SDK's own HTTP client; one that speaks HTTP/2 has to be asked for."""
     if version == "1.1":
         return {}
+    return {"http_client": sdk.DefaultAsyncHttpxClient(**http2_options(versions))}
+
+
+def http2_options(versions: set[str]) -> dict[str, Any]:
+    """For an asynchronous client of httpx or httpx2."""
 
     async def note(answer: Any) -> None:
         versions.add(answer.http_version)
 
-    return {
-        "http_client": sdk.DefaultAsyncHttpxClient(
-            http2=True, verify=trust(OnlyHttp2), event_hooks={"response": [note]}
-        )
-    }
+    return {"http2": True, "verify": trust(OnlyHttp2), "event_hooks": {"response": [note]}}
 
 
 def question(prompt: str) -> list[Any]:
@@ -114,11 +115,15 @@ async def openai_responses(version: str, versions: set[str]) -> AsyncIterator[As
 
 
 @contextlib.asynccontextmanager
-async def mistral_chat(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
+async def mistral_chat(version: str, versions: set[str]) -> AsyncIterator[Ask]:
+    import httpx2
     from mistralai.client import Mistral
 
     model: Any = "mistral-large-latest"
-    async with Mistral(api_key="test") as client:  # repeats nothing unless told to
+    own: dict[str, Any] = {}
+    if version == "2":
+        own["async_client"] = httpx2.AsyncClient(**http2_options(versions), timeout=60)
+    async with Mistral(api_key="test", **own) as client:  # repeats nothing unless told to
 
         async def ask(prompt: str, stream: bool) -> str:
             if not stream:
@@ -159,9 +164,13 @@ async def gemini(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
 
 
 @contextlib.asynccontextmanager
-async def gemini_threads(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
+async def gemini_threads(version: str, versions: set[str]) -> AsyncIterator[Ask]:
     """The synchronous client, which uses httpx."""
-    client = gemini_client()  # closes its connections when nobody holds it
+    own: dict[str, Any] = {}
+    if version == "2":
+        hooks = {"response": [lambda answer: versions.add(answer.http_version)]}
+        own = {"client_args": http2_options(versions) | {"event_hooks": hooks}}
+    client = gemini_client(**own)  # closes its connections when nobody holds it
     models = client.models
 
     def ask(prompt: str, stream: bool) -> str:
@@ -178,20 +187,21 @@ async def gemini_threads(_version: str, _versions: set[str]) -> AsyncIterator[As
 GEMINI = "gemini-2.5-flash"
 
 
-def gemini_client() -> Any:
+def gemini_client(**options: Any) -> Any:
     from google import genai
     from google.genai import types
 
     once = types.HttpRetryOptions(attempts=1)
-    return genai.Client(api_key="test", http_options=types.HttpOptions(retry_options=once))
+    http = types.HttpOptions(retry_options=once, **options)
+    return genai.Client(api_key="test", http_options=http)
 
 
 @contextlib.asynccontextmanager
-async def ollama_chat(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
+async def ollama_chat(version: str, versions: set[str]) -> AsyncIterator[Ask]:
     """The server is where `OLLAMA_HOST` says."""
     import ollama
 
-    client = ollama.AsyncClient()
+    client = ollama.AsyncClient(**(http2_options(versions) if version == "2" else {}))
 
     async def ask(prompt: str, stream: bool) -> str:
         if not stream:
