@@ -148,6 +148,7 @@ class Call:
             "cache_read_tokens": usage.cache_read_tokens,
             "cache_write_tokens": usage.cache_write_tokens,
             "output_tokens": usage.output_tokens,
+            "reasoning_tokens": usage.reasoning_tokens,
             "estimated": usage.estimated,
         }
 

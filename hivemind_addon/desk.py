@@ -123,6 +123,10 @@ class Desk:
             self.admit(self._gates[key].resize(limit))
         return [str(key) for key in changed]
 
+    def forget_by_hand(self) -> None:
+        """Limits set by `resize` hold no longer; `refresh` applies what holds instead."""
+        self._by_hand.clear()
+
     def refresh(self) -> None:
         """Apply changed settings to every gate."""
         for key, gate in self._gates.items():

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hivemind")
 
 VERSION = "0.1.0"
+LEAST_CONCURRENCY = 4
+"""Calls in flight in a bucket that no profile knows any more."""
 
 
 class Hive:
@@ -59,7 +61,12 @@ class Hive:
         """By profile, until settings change."""
 
     def apply(self, settings: Settings, profiles: ProfileSet) -> None:
-        """Use other settings from now on; running calls keep what they have read."""
+        """Use other settings from now on; running calls keep what they have read.
+
+        Limits that were set by hand hold until the file's own `admission` section changes.
+        """
+        if settings.admission != self.settings.admission:
+            self.desk.forget_by_hand()
         self.settings = settings
         self.profiles = profiles
         self._relay_settings.clear()
@@ -88,9 +95,10 @@ class Hive:
         everywhere = self.limit_option or admission.max_concurrency
         if everywhere is not None:
             return everywhere
-        profile = self.profiles.get(bucket.provider)
         lane = _LANES.get(bucket.family, Operation.GENERATION)
-        return profile.concurrency_of(lane)
+        # The profile of a bucket in use may have gone with a reload.
+        profile = self.profiles.profiles.get(bucket.provider) or self.profiles.listing
+        return profile.concurrency_of(lane) if profile else LEAST_CONCURRENCY
 
     def bucket_for(self, call: Call) -> BucketKey | None:
         """What shares a limit with this call; None for calls that pass no gate."""

@@ -28,6 +28,8 @@ class AgentAccount:
     cached_tokens: int = 0
     """Prompt tokens read from the provider's cache."""
     output_tokens: int = 0
+    reasoning_tokens: int = 0
+    """The part of the output that was thought and not said, where the provider tells."""
     estimated_tokens: int = 0
     """The part of all tokens that is our estimate."""
 
@@ -74,6 +76,7 @@ class Ledger:
             account.input_tokens += usage.input_tokens + usage.cache_write_tokens
             account.cached_tokens += usage.cache_read_tokens
             account.output_tokens += usage.output_tokens
+            account.reasoning_tokens += usage.reasoning_tokens
             account.estimated_tokens += usage.total_tokens if usage.estimated else 0
 
     def snapshot(self) -> dict[str, dict[str, int]]:

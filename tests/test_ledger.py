@@ -22,7 +22,13 @@ def test_an_ended_call_leaves_attempts_retries_and_tokens():
     ledger.begin("a")
     end(ledger, "a", attempts=3, usage=Usage(1, 20, 300, 4000, 50))
     assert ledger.account("a") == AgentAccount(
-        calls=1, attempts=3, retries=2, input_tokens=301, cached_tokens=20, output_tokens=4000
+        calls=1,
+        attempts=3,
+        retries=2,
+        input_tokens=301,
+        cached_tokens=20,
+        output_tokens=4000,
+        reasoning_tokens=50,
     )
 
 

@@ -22,23 +22,21 @@ from hivemind_addon.policies.identity import (
 )
 from hivemind_addon.runtime import spawn
 
+# Both outlive a reload of the script, as the connections do that they speak of.
+_proxy_marks_of: weakref.WeakKeyDictionary[connection.Client, Marks] = weakref.WeakKeyDictionary()
+_processes: weakref.WeakKeyDictionary[connection.Client, asyncio.Task[Process | None]] = (
+    weakref.WeakKeyDictionary()
+)
+"""One look-up per connection: the process at its other end does not change."""
+
 
 class Identity:
     """Collects what is known of the caller before the body comes."""
 
-    def __init__(self) -> None:
-        self._proxy_marks: weakref.WeakKeyDictionary[connection.Client, Marks] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._processes: weakref.WeakKeyDictionary[
-            connection.Client, asyncio.Task[Process | None]
-        ] = weakref.WeakKeyDictionary()
-        """One look-up per connection: the process at its other end does not change."""
-
     def http_connect(self, flow: http.HTTPFlow) -> None:
         marks = _proxy_marks(flow, state.lowered(flow.request.headers))
         if marks is not None:
-            self._proxy_marks[flow.client_conn] = marks
+            _proxy_marks_of[flow.client_conn] = marks
         elif state.profile_of(flow) is not None:
             # Runs while the client shakes hands, so that its first request need not wait.
             self._process_of(flow)
@@ -48,7 +46,7 @@ class Identity:
         headers = state.lowered(flow.request.headers)
         # Inside a tunnel only CONNECT's credentials are meant for us; a header there is stripped all the same.
         marks = _proxy_marks(flow, headers)
-        marks = self._proxy_marks.get(client) or marks or _placeholder_marks(flow, headers)
+        marks = _proxy_marks_of.get(client) or marks or _placeholder_marks(flow, headers)
         ours = [name for name in headers if name.startswith(PREFIX)]
         own = from_own_headers(headers) if ours else NO_MARKS
         if state.is_client_replay(flow):
@@ -67,10 +65,10 @@ class Identity:
 
     def _process_of(self, flow: http.HTTPFlow) -> asyncio.Task[Process | None] | None:
         client = flow.client_conn
-        task = self._processes.get(client)
+        task = _processes.get(client)
         if task is None and not flow.is_replay and is_loopback(client.peername[0]):
             find = state.hive().processes.find((client.peername[0], client.peername[1]))
-            task = self._processes[client] = spawn(find, name="find client process")
+            task = _processes[client] = spawn(find, name="find client process")
         return task
 
 

@@ -25,6 +25,10 @@ from hivemind_addon.upstream.layer import LayerServices, install
 logger = logging.getLogger("hivemind.passthrough")
 
 
+_connected: list[bool] = []
+"""Not empty once listeners are followed: a reload of the script must not follow them twice."""
+
+
 class Passthrough:
     """Chooses layers: our HTTP layer for LLM hosts, a tunnel for the rest."""
 
@@ -45,7 +49,9 @@ class Passthrough:
 
     def running(self) -> None:
         server = ctx.master.addons.get("proxyserver")
-        server.servers.changed.connect(note_listeners)
+        if not _connected:
+            _connected.append(True)
+            server.servers.changed.connect(note_listeners)
         note_listeners()
         if ctx.options.listen_host or all(
             ProxyMode.parse(mode).custom_listen_host for mode in ctx.options.mode

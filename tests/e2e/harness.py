@@ -106,14 +106,19 @@ class Proxy:
 
 
 def start_proxy(
-    home: Path, config: str = "", *options: str, tool: str = "mitmdump", wait: bool = True
+    home: Path,
+    config: str = "",
+    *options: str,
+    tool: str = "mitmdump",
+    wait: bool = True,
+    script: Path = ADDON,
 ) -> Proxy:
     """Start `mitmdump -s` with a state folder of its own; `config` is the text of its hivemind.yaml."""
     home.mkdir(parents=True, exist_ok=True)
     port, control = free_port(), free_port()
     arguments = [
         str(Path(sys.executable).parent / tool),
-        "-s", str(ADDON),
+        "-s", str(script),
         "--listen-host", "127.0.0.1",
         "--listen-port", str(port),
         "--set", f"confdir={home / 'mitmproxy'}",
@@ -179,8 +184,10 @@ def upstreams(base: str, hosts: tuple[str, ...] = LLM_HOSTS) -> str:
 
 
 @contextlib.contextmanager
-def running_proxy(home: Path, config: str = "", *options: str, tool: str = "mitmdump"):
-    proxy = start_proxy(home, config, *options, tool=tool)
+def running_proxy(
+    home: Path, config: str = "", *options: str, tool: str = "mitmdump", script: Path = ADDON
+):
+    proxy = start_proxy(home, config, *options, tool=tool, script=script)
     try:
         yield proxy
     finally:
