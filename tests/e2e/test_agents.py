@@ -1,6 +1,7 @@
 """Claude Code and Codex CLI from npm, started with `hivemind run`, survive what a provider does to them."""
 
 import asyncio
+import subprocess
 
 import pytest
 
@@ -47,6 +48,20 @@ async def test_a_session_of_two_turns_survives_overload_throttle_reset_and_strea
     # The agent made two calls and saw two answers; all repeats were ours.
     assert [call[:3] for call in calls] == [("alice", 3, "200")] * 2
     assert "Traceback" not in place.logged()
+
+
+@pytest.mark.parametrize("fault", [fault for _, faults in TURNS for fault in faults])
+def test_each_of_these_faults_ends_a_session_that_has_no_proxy(tmp_path, fault):
+    place = Place(tmp_path, CLAUDE, "")
+    with running_mock(seed=5, **{fault: 1.0}) as mock:
+        env = place.env("alice") | {"ANTHROPIC_BASE_URL": mock.http_url}
+        done = subprocess.run(
+            [*CLAUDE.first, "Say hello"], env=env, cwd=tmp_path / "alice" / "work",
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
+        )  # fmt: skip
+        stats = mock.stats()
+    assert done.returncode == 1
+    assert (stats["requests"]["paths"], stats["faults"]) == ({"POST /v1/messages": 1}, {fault: 1})
 
 
 @pytest.mark.timeout(200)

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ class Turn:
 
     session: str
     text: str
-    answer: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,20 +39,25 @@ class Cli:
     """The variable with its API key."""
     first: tuple[str, ...]
     again: tuple[str, ...]
+    read: Callable[[str], Turn]
+    """Reads its output; fails if it is not a success."""
     quiet: Mapping[str, str] = field(default_factory=dict)
     """No retries of its own, no telemetry, no updates."""
 
-    def read(self, out: str) -> Turn:
-        if self is CLAUDE:
-            answer = json.loads(out)
-            assert (answer["subtype"], answer["is_error"]) == ("success", False), out
-            return Turn(answer["session_id"], answer["result"], answer)
-        events = [json.loads(line) for line in out.splitlines()]
-        [session] = [e["thread_id"] for e in events if e["type"] == "thread.started"]
-        items = [e["item"] for e in events if e["type"] == "item.completed"]
-        [text] = [item["text"] for item in items if item["type"] == "agent_message"]
-        assert events[-1]["type"] == "turn.completed", out
-        return Turn(session, text, events[-1])
+
+def read_claude(out: str) -> Turn:
+    answer = json.loads(out)
+    assert (answer["subtype"], answer["is_error"]) == ("success", False), out
+    return Turn(answer["session_id"], answer["result"])
+
+
+def read_codex(out: str) -> Turn:
+    events = [json.loads(line) for line in out.splitlines()]
+    assert events[-1]["type"] == "turn.completed", out
+    [session] = [e["thread_id"] for e in events if e["type"] == "thread.started"]
+    items = [e["item"] for e in events if e["type"] == "item.completed"]
+    [text] = [item["text"] for item in items if item["type"] == "agent_message"]
+    return Turn(session, text)
 
 
 CLAUDE = Cli(
@@ -62,6 +66,7 @@ CLAUDE = Cli(
     "ANTHROPIC_API_KEY",
     ("claude", "-p", "--model", "claude-sonnet-5", "--output-format", "json"),
     ("claude", "-p", "--continue", "--model", "claude-sonnet-5", "--output-format", "json"),
+    read_claude,
     {
         "CLAUDE_CODE_MAX_RETRIES": "0",
         "CLAUDE_CODE_DISABLE_NONSTREAMING_FALLBACK": "1",
@@ -75,6 +80,7 @@ CODEX = Cli(
     "CODEX_API_KEY",
     ("codex", "exec", "--skip-git-repo-check", "--json"),
     ("codex", "exec", "resume", "--last", "--skip-git-repo-check", "--json"),
+    read_codex,
 )
 CODEX_SETTINGS = """
 model = "gpt-5"
@@ -114,7 +120,7 @@ class Place:
         }
 
     def start(self, user: str, words: tuple[str, ...], prompt: str) -> subprocess.Popen[str]:
-        """`hivemind run --agent USER -- COMMAND PROMPT`; the prompt comes from a pipe, as in scripts."""
+        """`hivemind run --agent USER -- COMMAND PROMPT`; starts the proxy if none runs."""
         run = [str(BIN / "hivemind"), "run", "--port", self.port, "--config", str(self.config)]
         return subprocess.Popen(
             [*run, "--agent", user, "--", *words, prompt],

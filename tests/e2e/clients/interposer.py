@@ -25,7 +25,7 @@ class Interposer:
         self.url = ""
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        with contextlib.suppress(asyncio.IncompleteReadError, OSError):
             head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
             method, target, _ = head.split(" ", 2)
             extra = "connection: close\r\n"
