@@ -1,6 +1,7 @@
 # Recipes run inside the project's environment: `uv run just test`.
 
 python := "python"
+npm_folder := env("HIVEMIND_TEST_NPM", home_directory() / ".cache/hivemind-test-npm")
 
 default:
     @just --list
@@ -24,6 +25,12 @@ test *args:
 # tests without the ones that start processes
 quick *args:
     pytest -m "not e2e" {{ args }}
+
+# what the tests of Claude Code, Codex and undici take from npm: 0.8 GB, outside the repository
+npm:
+    mkdir -p "{{ npm_folder }}"
+    cp tests/e2e/clients/package.json "{{ npm_folder }}"
+    npm install --prefix "{{ npm_folder }}" --no-audit --no-fund --no-update-notifier --loglevel=error
 
 # measure against bare mitmdump and no proxy, in one run
 bench *args:

@@ -77,6 +77,7 @@ class Proxy:
             "SSL_CERT_FILE": str(bundle),
             "REQUESTS_CA_BUNDLE": str(bundle),
             "CURL_CA_BUNDLE": str(bundle),
+            "NODE_EXTRA_CA_CERTS": str(self.ca),
         }
 
     def status(self) -> dict[str, Any]:
@@ -195,12 +196,13 @@ def running_proxy(
 
 def run_python(code: str, env: dict[str, str], timeout: float = 100, *args: str):
     """Run code in a fresh interpreter with exactly this environment; answers its JSON output."""
+    return run_json([sys.executable, "-c", code, *args], env, timeout)
+
+
+def run_json(words: list[str], env: dict[str, str], timeout: float = 100):
+    """Run a program with exactly this environment; answers its JSON output."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *args],
-        env=env,
-        capture_output=True,
-        timeout=timeout,
-        check=False,
+        words, env=env, capture_output=True, timeout=timeout, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr.decode()[-4000:]
     return json.loads(done.stdout)
