@@ -2,6 +2,7 @@
 
 import asyncio
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,8 @@ async def test_a_session_of_two_turns_survives_overload_throttle_reset_and_strea
 @pytest.mark.parametrize("fault", [fault for _, faults in TURNS for fault in faults])
 def test_each_of_these_faults_ends_a_session_that_has_no_proxy(tmp_path, fault):
     place = Place(tmp_path, CLAUDE, "")
-    with running_mock(seed=5, **{fault: 1.0}) as mock:
+    chosen: Any = {fault: 1.0}
+    with running_mock(seed=5, **chosen) as mock:
         env = place.env("alice") | {"ANTHROPIC_BASE_URL": mock.http_url}
         done = subprocess.run(
             [*CLAUDE.first, "Say hello"], env=env, cwd=tmp_path / "alice" / "work",
