@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from hivemind_addon import schema
-from hivemind_addon.profiles import ProfileSet, collect_profiles
+from hivemind_addon.profile_set import ProfileSet, collect_profiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,7 +25,8 @@ from hivemind_addon.upstream.relay import RelaySettings
 if TYPE_CHECKING:
     from hivemind_addon.call import Call
     from hivemind_addon.config import Settings
-    from hivemind_addon.profiles import Profile, ProfileSet
+    from hivemind_addon.profile_set import ProfileSet
+    from hivemind_addon.profiles import Profile
 
 logger = logging.getLogger("hivemind")
 

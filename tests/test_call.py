@@ -7,7 +7,7 @@ import pytest
 from hivemind_addon.call import Call
 from hivemind_addon.hive import NOBODY
 from hivemind_addon.model import BucketKey, Failure, FailureClass, Operation, Usage
-from hivemind_addon.profiles import load_profiles
+from hivemind_addon.profile_set import load_profiles
 from hivemind_addon.wire.dialect import RequestFacts
 from hivemind_addon.wire.registry import get_dialect
 from hivemind_addon.wire.tap import StreamTap

@@ -16,7 +16,7 @@ from hivemind_addon.hive import NOBODY, Hive, owner_of
 from hivemind_addon.intake import Caller, owner_mark, prepare, read_facts
 from hivemind_addon.model import Operation, Priority
 from hivemind_addon.policies.identity import Marks, Process
-from hivemind_addon.profiles import load_profiles
+from hivemind_addon.profile_set import load_profiles
 from hivemind_addon.wire.dialect import RequestFacts
 from hivemind_addon.wire.registry import DIALECTS, get_dialect
 

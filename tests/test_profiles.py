@@ -10,9 +10,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hivemind_addon import profiles as module
+from hivemind_addon import profile_set as module
 from hivemind_addon.model import Operation
-from hivemind_addon.profiles import DIALECTS, Profile, Route, built_in_folder, load_profiles
+from hivemind_addon.profile_set import built_in_folder, load_profiles
+from hivemind_addon.profiles import DIALECTS, Profile, Route
 from hivemind_addon.schema import SettingsError
 from hivemind_addon.wire import registry
 
@@ -562,7 +563,7 @@ def test_no_tree_raises_anything_but_a_settings_error(tmp_path, tree):
     assert all(line.startswith(str(tmp_path)) and line.isprintable() for line in lines)
 
 
-@pytest.mark.parametrize("file", ["config", "profiles", "schema"])
+@pytest.mark.parametrize("file", ["config", "profile_set", "profiles", "reload", "schema"])
 def test_settings_need_no_event_loop_and_no_proxy(file):
     source = (Path(module.__file__).parent / f"{file}.py").read_text()
     assert not re.search(r"\b(?:import|from) (?:mitmproxy|aiohttp|asyncio)\b", source)

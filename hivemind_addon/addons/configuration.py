@@ -13,7 +13,7 @@ from mitmproxy.addonmanager import Loader
 
 from hivemind_addon.addons import state
 from hivemind_addon.config import Settings, load_all
-from hivemind_addon.profiles import ProfileSet
+from hivemind_addon.profile_set import ProfileSet
 from hivemind_addon.reload import (
     Signature,
     changes,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Iterable, Mapping
 
-    from hivemind_addon.profiles import ProfileSet
+    from hivemind_addon.profile_set import ProfileSet
     from hivemind_addon.rundir import ProxyInfo
 
 OLDEST_PYTHON = (3, 12)

@@ -20,7 +20,8 @@ from hivemind_addon.model import Operation
 
 if TYPE_CHECKING:
     from hivemind_addon.config import Settings
-    from hivemind_addon.profiles import Profile, ProfileSet
+    from hivemind_addon.profile_set import ProfileSet
+    from hivemind_addon.profiles import Profile
 
 _WHAT = {
     Operation.GENERATION: "a generation: it passes the gate and is repeated freely",

@@ -12,7 +12,7 @@ from hivemind_addon.call import Call
 from hivemind_addon.hive import NOBODY
 from hivemind_addon.model import Operation
 from hivemind_addon.policies.patience import Heartbeat, heartbeat
-from hivemind_addon.profiles import load_profiles
+from hivemind_addon.profile_set import load_profiles
 from hivemind_addon.upstream.heartbeat import HeartbeatClient
 from hivemind_addon.upstream.messages import ResponseHead
 from hivemind_addon.wire.registry import get_dialect

@@ -17,7 +17,7 @@ from hivemind_addon.hive import NOBODY
 from hivemind_addon.model import BucketKey, FailureClass, Operation, Outcome
 from hivemind_addon.policies.queue import Ticket
 from hivemind_addon.policies.retry import RetryPolicy
-from hivemind_addon.profiles import load_profiles
+from hivemind_addon.profile_set import load_profiles
 from hivemind_addon.upstream import attempt as attempt_module
 from hivemind_addon.upstream.messages import Origin, ResponseHead
 from hivemind_addon.upstream.pool import UpstreamPool, UpstreamRequest

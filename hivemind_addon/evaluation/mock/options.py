@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args
+
+HeaderFamily = Literal[
+    "auto",
+    "anthropic",
+    "unified",
+    "openai",
+    "codex",
+    "azure",
+    "groq",
+    "mistral",
+    "openrouter",
+    "none",
+]
+FlavourChoice = Literal["auto", "openai", "azure", "groq", "openrouter", "mistral", "deepseek"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,26 +55,13 @@ class MockOptions:
     """Generation calls at once, above it overloaded; 0 is no limit."""
     queue: bool = False
     """Calls above `concurrency` wait for their turn, as at a model server on one's own machine."""
-    header_family: Literal[
-        "auto",
-        "anthropic",
-        "unified",
-        "openai",
-        "codex",
-        "azure",
-        "groq",
-        "mistral",
-        "openrouter",
-        "none",
-    ] = "auto"
+    header_family: HeaderFamily = "auto"
     """Whose limit headers answers carry; auto goes by dialect and path."""
     cached_tokens: int = 0
     """Tokens of each prompt that come from the provider's cache."""
     reasoning_tokens: int = 0
     """Output tokens of each answer that are thought and not said."""
-    flavour: Literal["auto", "openai", "azure", "groq", "openrouter", "mistral", "deepseek"] = (
-        "auto"
-    )
+    flavour: FlavourChoice = "auto"
     """Whose variant of OpenAI's API; auto goes by path."""
     websocket: bool = False
     """Accept WebSocket upgrades and send each message back; else answer 426."""
@@ -143,19 +144,8 @@ CHOICES = {
     "limit_mode": ("strict", "refill"),
     "limit_scope": ("key", "global"),
     "retry_after": ("seconds", "ms", "none"),
-    "header_family": (
-        "auto",
-        "anthropic",
-        "unified",
-        "openai",
-        "codex",
-        "azure",
-        "groq",
-        "mistral",
-        "openrouter",
-        "none",
-    ),
-    "flavour": ("auto", "openai", "azure", "groq", "openrouter", "mistral", "deepseek"),
+    "header_family": get_args(HeaderFamily),
+    "flavour": get_args(FlavourChoice),
 }
 
 
