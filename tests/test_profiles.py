@@ -382,7 +382,7 @@ def test_the_query_never_changes_a_route(suffix):
 
 
 def test_caches_are_bounded(monkeypatch):
-    monkeypatch.setattr(module, "_MOST_CACHED", 8)
+    monkeypatch.setattr("hivemind_addon.profiles._MOST_CACHED", 8)
     profiles = load_profiles()
     openai = profiles.get("openai")
     for number in range(50):
