@@ -83,6 +83,14 @@ def _bucket_glob(value: str) -> str:
     return value
 
 
+def _server_url(value: object) -> str:
+    """A reverse listener passes paths on as they are, so the server's address has none."""
+    url = base_url(value)
+    if urlsplit(url).path not in ("", "/"):
+        raise ValueError
+    return url.rstrip("/")
+
+
 def _profile_name(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", value):
         raise ValueError
@@ -148,6 +156,7 @@ def _mapping_of[T](names: schema.Kind[str], values: schema.Kind[T]) -> schema.Ki
 
 _HOST_NAME = schema.checked("a host name without scheme and port", _host_name)
 _BASE_URL = schema.Kind("an http or https URL of host, optional port and path only", _read_base_url)
+_SERVER_URL = schema.checked("an http or https URL of host and optional port only", _server_url)
 _GLOB = schema.checked("a glob on PROVIDER/OWNER/FAMILY", _bucket_glob)
 _LOOPBACK = schema.checked("a loopback address: 127.0.0.1, ::1 or localhost", _loopback)
 _CALLS = schema.whole(1, 10_000)
@@ -229,7 +238,7 @@ class Settings:
     )
     local: Mapping[str, str] = schema.setting(
         _NONE,
-        _mapping_of(_PROFILE_NAME, _BASE_URL),
+        _mapping_of(_PROFILE_NAME, _SERVER_URL),
         "servers of your own, such as `ollama: http://127.0.0.1:11434`; "
         "`hivemind run` reaches them through a reverse listener",
     )

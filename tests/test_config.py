@@ -20,6 +20,7 @@ LISTED = "HOST or *.DOMAIN, with or without :PORT"
 SIZE = "a size from 1k to 4g, such as 128m"
 GLOB = "a glob on PROVIDER/OWNER/FAMILY"
 RETRY_KEYS = "max_retries, base, max_delay, write_retries, prelude_hold"
+SERVER = "an http or https URL of host and optional port only"
 TOP_KEYS = "upstreams, generic_hosts, local, websocket, heartbeat, retry, admission, profiles, control, max_body, log"
 
 
@@ -188,7 +189,8 @@ ONE_LINE = [
     ("websocket: maybe", "websocket: got 'maybe', allowed: one of refuse, pass"),
     ("heartbeat: on", "heartbeat: got true, allowed: off or auto"),
     ("local: {Generic: 'http://c'}", "local.Generic: got 'Generic', allowed: the name of a profile"),
-    ("local: {generic: gpu}", f"local.generic: got 'gpu', allowed: {URL}"),
+    ("local: {generic: gpu}", f"local.generic: got 'gpu', allowed: {SERVER}"),
+    ("local: {generic: 'http://c/v1'}", f"local.generic: got 'http://c/v1', allowed: {SERVER}"),
     ("control: {host: 0.0.0.0}", f"control.host: got '0.0.0.0', allowed: {LOOPBACK}"),
     ("control: {host: example.com}", f"control.host: got 'example.com', allowed: {LOOPBACK}"),
     ("control: {port: 65536}", "control.port: got 65536, allowed: a whole number from 0 to 65535"),

@@ -54,8 +54,13 @@ async def test_a_session_of_two_turns_survives_overload_throttle_reset_and_strea
 @pytest.mark.parametrize("fault", [fault for _, faults in TURNS for fault in faults])
 def test_each_of_these_faults_ends_a_session_that_has_no_proxy(tmp_path, fault):
     place = Place(tmp_path, CLAUDE, "")
+<<<<<<< HEAD
     chosen: Any = {fault: 1.0}
     with running_mock(seed=5, **chosen) as mock:
+=======
+    options: dict[str, Any] = {fault: 1.0}
+    with running_mock(seed=5, **options) as mock:
+>>>>>>> clients
         env = place.env("alice") | {"ANTHROPIC_BASE_URL": mock.http_url}
         done = subprocess.run(
             [*CLAUDE.first, "Say hello"], env=env, cwd=tmp_path / "alice" / "work",
@@ -68,7 +73,7 @@ def test_each_of_these_faults_ends_a_session_that_has_no_proxy(tmp_path, fault):
 
 @pytest.mark.timeout(200)
 async def test_ten_claude_code_processes_at_once_on_a_limit_of_five(tmp_path):
-    with running_mock(seed=5, concurrency=5, latency=4.0) as mock:
+    with running_mock(seed=5, concurrency=5, latency=6.0) as mock:
         config = upstreams(mock.http_url) + "admission: {max_concurrency: 5}\n"
         names = [f"claude-{number}" for number in range(10)]
         with Place(tmp_path, CLAUDE, config) as place:

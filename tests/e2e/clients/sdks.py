@@ -143,9 +143,14 @@ async def mistral_chat(version: str, versions: set[str]) -> AsyncIterator[Ask]:
 
 
 @contextlib.asynccontextmanager
-async def gemini(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
-    """The asynchronous client, which uses aiohttp where that is installed."""
-    client = gemini_client()
+async def gemini(version: str, versions: set[str]) -> AsyncIterator[Ask]:
+    """The asynchronous client, which uses aiohttp where that is installed, or the httpx client it is given."""
+    import httpx2
+
+    own: dict[str, Any] = {}
+    if version == "2":
+        own["httpx_async_client"] = httpx2.AsyncClient(**http2_options(versions), timeout=60)
+    client = gemini_client(**own)
     models = client.aio.models
 
     async def ask(prompt: str, stream: bool) -> str:
@@ -164,13 +169,9 @@ async def gemini(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
 
 
 @contextlib.asynccontextmanager
-async def gemini_threads(version: str, versions: set[str]) -> AsyncIterator[Ask]:
-    """The synchronous client, which uses httpx."""
-    own: dict[str, Any] = {}
-    if version == "2":
-        hooks = {"response": [lambda answer: versions.add(answer.http_version)]}
-        own = {"client_args": http2_options(versions) | {"event_hooks": hooks}}
-    client = gemini_client(**own)  # closes its connections when nobody holds it
+async def gemini_threads(_version: str, _versions: set[str]) -> AsyncIterator[Ask]:
+    """The synchronous client, which uses httpx: HTTP/1.1 only, since its HTTP/2 breaks with several threads."""
+    client = gemini_client()  # closes its connections when nobody holds it
     models = client.models
 
     def ask(prompt: str, stream: bool) -> str:
