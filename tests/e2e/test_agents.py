@@ -54,13 +54,8 @@ async def test_a_session_of_two_turns_survives_overload_throttle_reset_and_strea
 @pytest.mark.parametrize("fault", [fault for _, faults in TURNS for fault in faults])
 def test_each_of_these_faults_ends_a_session_that_has_no_proxy(tmp_path, fault):
     place = Place(tmp_path, CLAUDE, "")
-<<<<<<< HEAD
-    chosen: Any = {fault: 1.0}
-    with running_mock(seed=5, **chosen) as mock:
-=======
     options: dict[str, Any] = {fault: 1.0}
     with running_mock(seed=5, **options) as mock:
->>>>>>> clients
         env = place.env("alice") | {"ANTHROPIC_BASE_URL": mock.http_url}
         done = subprocess.run(
             [*CLAUDE.first, "Say hello"], env=env, cwd=tmp_path / "alice" / "work",
