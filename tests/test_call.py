@@ -31,7 +31,7 @@ def make(**changes: Any) -> Call:
         "deadline": 500.0,
         "client_id": "c",
         "host": "api.anthropic.com",
-        "credential": "Bearer secret",
+        "owner_mark": "Bearer secret",
         "body": b"secret prompt",
         "prompt_bytes": 100,
         "answer_bytes": 9,
