@@ -6,21 +6,39 @@ import dataclasses
 import datetime
 import json
 import os
+import shutil
 import sys
+import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hivemind_addon import rundir
 from hivemind_addon.cli import findings
+from hivemind_addon.cli.checks import (
+    certificates,
+    exceptions,
+    handshakes,
+    installation,
+    proxy,
+    shell,
+)
 from hivemind_addon.cli.discovery import find_proxy
 from hivemind_addon.cli.environment import Caller, agent_environment
 from hivemind_addon.cli.findings import Finding
-from hivemind_addon.cli.handshakes import try_clients
 from hivemind_addon.cli.options import port_option
-from hivemind_addon.cli.up import DEFAULT_PORT, default_config
+from hivemind_addon.cli.up import ADDON, DEFAULT_PORT, default_config
 
-_SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL", "skip": "skip"}
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hivemind_addon.rundir import ProxyInfo
+
+_SIGNS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skipped": "skipped"}
+_SIGN_WIDTH = max(map(len, _SIGNS.values()))
+_WIDEST, _NARROWEST = 100, 60
+"""Columns of the report."""
 
 
 @click.command()
@@ -31,55 +49,113 @@ _SIGNS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL", "skip": "skip"}
     help="Settings file.  [default: ./hivemind.yaml if there is one]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def doctor(port: int | None, config: Path | None, as_json: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Say more of each thing.")
+def doctor(port: int | None, config: Path | None, as_json: bool, verbose: bool) -> None:
     """Look for what keeps agents from working behind the proxy. Exit code 1 if something does."""
     found = examine(port, config)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(each) for each in found], indent=1))
     else:
-        click.echo(render(found))
+        click.echo(render(found, verbose=verbose))
     sys.exit(findings.worst(found))
 
 
 def examine(port: int | None, config: Path | None) -> list[Finding]:
     """All findings, in the order in which they are shown."""
     environ = os.environ
-    info = find_proxy(port)
-    ca = Path(info.ca_cert) if info else findings.default_ca()
-    settings, profiles = findings.settings(config or default_config())
-    found = [
-        findings.versions(),
-        settings,
-        findings.proxy(port or DEFAULT_PORT, info),
-        findings.certificate(ca, datetime.datetime.now(datetime.UTC)),
-        *findings.shell(environ, info),
-        findings.exceptions(environ),
-        *findings.base_urls(environ, profiles),
-        *findings.bundles(environ, ca),
-        *findings.machine(),
+    now = datetime.datetime.now(datetime.UTC)
+    alive, files = proxy.state_files()
+    info = chosen(environ, port)
+    ca = Path(info.ca_cert) if info else certificates.default_ca()
+    about_settings, settings, profiles = installation.settings(config or default_config())
+    behind = info is not None and shell.is_behind(environ, info)
+    key = certificates.key(ca)
+    return [
+        installation.versions(),
+        _program(info),
+        installation.tools(environ),
+        *about_settings,
+        proxy.proxy(port or DEFAULT_PORT, info, alive),
+        *files,
+        proxy.clock(info, now, proxy.date_of(info) if info else None),
+        certificates.certificate(ca, now, runs=info is not None),
+        *([key] if key else []),
+        *shell.proxies(environ, info),
+        exceptions.exceptions(environ, exceptions.llm_hosts(settings, profiles), profiles),
+        *shell.base_urls(environ, profiles, proxy.ports_of(info.pid) if info else ()),
+        *certificates.bundles(environ, ca, behind),
+        installation.open_files(),
+        installation.state_folder(),
+        *trust(environ, info, ca, behind),
     ]
+
+
+def chosen(environ: Mapping[str, str], port: int | None) -> ProxyInfo | None:
+    """The proxy that is meant: by its port, else that to which the shell leads, else any that answers."""
+    if port is None:
+        stated = next((environ[name] for name in shell.HTTPS if environ.get(name)), "")
+        place = shell.place_of(stated)
+        if place is not None and place.port is not None:
+            info = find_proxy(place.port)
+            if info is not None and shell.leads_to(stated, info):
+                return info
+    return find_proxy(port)
+
+
+def trust(
+    environ: Mapping[str, str], info: ProxyInfo | None, ca: Path, behind: bool
+) -> list[Finding]:
+    """Who trusts our CA, tried for real."""
     if info is None:
-        return [*found, Finding("trust", "skip", "needs a running proxy")]
-    if any(environ.get(name) for name in findings.PROXY_VARIABLES):
-        return [*found, *try_clients(environ, info, "this shell")]
+        return [Finding("trust", "skipped", "can be tried only with a running proxy")]
+    shown = handshakes.interception(info, ca)
+    if shown.verdict != "ok":
+        return [shown, Finding("trust", "skipped", "cannot be tried: see the line above")]
+    refused = ""
+    under_run = None
     try:
         extra = agent_environment(environ, info, Caller(), rundir.private_folder("ca"))
+        under_run = {**environ, **extra}
     except click.ClickException as error:
-        return [*found, Finding("trust", "skip", error.format_message())]
-    return [*found, *try_clients({**environ, **extra}, info, "under hivemind run")]
+        refused = error.format_message()
+    except OSError as error:
+        refused = f"{rundir.home()}: {error.strerror}"
+    if under_run is None and not behind:
+        return [shown, Finding("trust", "skipped", refused)]
+    found = handshakes.clients(environ, info)
+    return [shown, *handshakes.try_clients(found, environ if behind else None, under_run)]
 
 
-def render(found: list[Finding]) -> str:
-    """One line per finding, with a second where there is something to do."""
+def render(found: list[Finding], *, verbose: bool = False, columns: int | None = None) -> str:
+    """A line per finding, with what to do below it."""
+    columns = columns or shutil.get_terminal_size((_WIDEST, 24)).columns
     width = max(len(each.name) for each in found)
+    indent = " " * (_SIGN_WIDTH + 2 + width + 2)
+    room = max(_NARROWEST, min(columns, _WIDEST)) - len(indent)
     lines = []
     for each in found:
-        lines.append(f"{_SIGNS[each.verdict]}  {each.name:<{width}}  {each.seen}")
+        seen = textwrap.wrap(each.seen, max(room, 30), break_long_words=False) or [""]
+        lines.append(f"{_SIGNS[each.verdict]:<{_SIGN_WIDTH}}  {each.name:<{width}}  {seen[0]}")
+        lines += [indent + more for more in seen[1:]]
+        if verbose:
+            lines += [f"{indent}| {line}" for line in each.detail.splitlines()]
         if each.advice:
-            lines.append(f"      {'':<{width}}  -> {each.advice}")
+            lines.append(f"{indent}-> {each.advice}")
+    return "\n".join([*lines, "", _summary(found)])
+
+
+def _summary(found: list[Finding]) -> str:
     bad = sum(each.verdict == "fail" for each in found)
-    lines.append("")
-    lines.append(
-        "All is well." if not bad else f"{bad} thing{'s' * (bad > 1)} to mend, marked FAIL."
+    odd = sum(each.verdict == "warn" for each in found)
+    if bad:
+        return f"{bad} thing{'s' * (bad > 1)} to mend, marked FAIL."
+    return (
+        f"Works; {odd} thing{'s' * (odd > 1)} to look at, marked WARN." if odd else "All is well."
     )
-    return "\n".join(lines)
+
+
+def _program(info: ProxyInfo | None) -> Finding:
+    from hivemind_addon.hive import VERSION
+
+    script = installation.script_of(*proxy.command_of(info.pid)) if info else None
+    return installation.program(script, info.version if info else None, VERSION, ADDON)

@@ -13,8 +13,8 @@ import click
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
+from hivemind_addon.cli.checks.certificates import default_ca
 from hivemind_addon.cli.discovery import find_proxy
-from hivemind_addon.cli.findings import default_ca
 
 FILE = "hivemind-ca.crt"
 

@@ -1,0 +1,1 @@
+"""The checks of `hivemind doctor`: each looks at one thing and answers findings."""
