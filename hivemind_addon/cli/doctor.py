@@ -18,6 +18,7 @@ from hivemind_addon import rundir
 from hivemind_addon.cli import findings
 from hivemind_addon.cli.checks import (
     certificates,
+    claude,
     exceptions,
     handshakes,
     installation,
@@ -70,6 +71,8 @@ def examine(port: int | None, config: Path | None) -> list[Finding]:
     about_settings, settings, profiles = installation.settings(config or default_config())
     behind = info is not None and shell.is_behind(environ, info)
     key = certificates.key(ca)
+    hosts = exceptions.llm_hosts(settings, profiles)
+    listeners = proxy.ports_of(info.pid) if info else frozenset()
     return [
         installation.versions(),
         _program(info),
@@ -81,8 +84,9 @@ def examine(port: int | None, config: Path | None) -> list[Finding]:
         certificates.certificate(ca, now, runs=info is not None),
         *([key] if key else []),
         *shell.proxies(environ, info),
-        exceptions.exceptions(environ, exceptions.llm_hosts(settings, profiles), profiles),
-        *shell.base_urls(environ, profiles, proxy.ports_of(info.pid) if info else ()),
+        exceptions.exceptions(environ, hosts, profiles),
+        *shell.base_urls(environ, profiles, listeners),
+        *claude.claude_settings(claude.settings_files(environ), info, hosts, profiles, listeners),
         *certificates.bundles(environ, ca, behind),
         installation.open_files(),
         installation.state_folder(),
@@ -108,14 +112,15 @@ def trust(
     """Who trusts our CA, tried for real."""
     if info is None:
         return [Finding("trust", "skipped", "can be tried only with a running proxy")]
-    shown = handshakes.interception(info, ca)
+    access = handshakes.access(shell.own_url(environ, info))
+    shown = handshakes.shown_certificate(info, ca, access)
     if shown.verdict != "ok":
         return [shown, Finding("trust", "skipped", "cannot be tried: see the line above")]
     refused = ""
     under_run = None
     try:
         extra = agent_environment(environ, info, Caller(), rundir.private_folder("ca"))
-        under_run = {**environ, **extra}
+        under_run = {**environ, **extra, **access}
     except click.ClickException as error:
         refused = error.format_message()
     except OSError as error:
@@ -123,7 +128,10 @@ def trust(
     if under_run is None and not behind:
         return [shown, Finding("trust", "skipped", refused)]
     found = handshakes.clients(environ, info)
-    return [shown, *handshakes.try_clients(found, environ if behind else None, under_run)]
+    return [
+        shown,
+        *handshakes.try_clients(found, {**environ, **access} if behind else None, under_run),
+    ]
 
 
 def render(found: list[Finding], *, verbose: bool = False, columns: int | None = None) -> str:
@@ -149,9 +157,10 @@ def _summary(found: list[Finding]) -> str:
     odd = sum(each.verdict == "warn" for each in found)
     if bad:
         return f"{bad} thing{'s' * (bad > 1)} to mend, marked FAIL."
-    return (
-        f"Works; {odd} thing{'s' * (odd > 1)} to look at, marked WARN." if odd else "All is well."
-    )
+    if odd:
+        return f"Works; {odd} thing{'s' * (odd > 1)} to look at, marked WARN."
+    untried = sum(each.verdict == "skipped" for each in found)
+    return f"All is well, as far as it was tried: {untried} skipped." if untried else "All is well."
 
 
 def _program(info: ProxyInfo | None) -> Finding:

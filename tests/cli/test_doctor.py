@@ -180,7 +180,7 @@ def test_a_proxy_whose_port_is_closed_is_not(taken):
     found = proxy.proxy(closed, info(closed))
     assert found.verdict == "fail"
     assert found.seen.startswith(f"runs, but nothing can connect to 127.0.0.1:{closed}")
-    assert found.advice == f"kill {os.getpid()}; hivemind up --port {closed}"
+    assert found.advice == f"kill -9 {os.getpid()}; hivemind up --port {closed}"
 
 
 def test_a_taken_port_is_told_with_who_has_it(taken):
@@ -204,7 +204,7 @@ def test_a_proxy_that_hangs(taken):
         "proxy",
         "fail",
         f"process {os.getpid()} is there but does not answer on http://127.0.0.1:1",
-        f"kill {os.getpid()}; hivemind up --port {taken}",
+        f"kill -9 {os.getpid()}; hivemind up --port {taken}",
     )
 
 
@@ -369,6 +369,8 @@ def test_a_warning_is_no_failure():
     assert findings.worst(found) == 0
     assert doctor.render(found).endswith("\n\nWorks; 1 thing to look at, marked WARN.")
     assert doctor.render([Finding("CA", "ok", "")]).endswith("\n\nAll is well.")
+    untried = [Finding("CA", "ok", ""), Finding("trust", "skipped", "no proxy")]
+    assert doctor.render(untried).endswith("\n\nAll is well, as far as it was tried: 1 skipped.")
 
 
 def test_without_a_proxy_it_says_how_to_start_one(invoke, taken):

@@ -17,7 +17,7 @@ RUN = 'hivemind run -- CMD, or eval "$(hivemind env)"'
     [
         (YES, YES, "ok", "trusts our CA in this shell", ""),
         (None, YES, "ok", "trusts our CA under hivemind run", ""),
-        (NO, YES, "fail", "does not trust our CA in this shell, but under hivemind run", RUN),
+        (NO, YES, "fail", "does not trust our CA in this shell, only under hivemind run", RUN),
         (
             NO,
             NO,
@@ -95,7 +95,7 @@ def test_each_environment_is_tried_as_it_is_and_absent_clients_are_left_out():
         Finding(
             "trust: python",
             "fail",
-            "does not trust our CA in this shell, but under hivemind run",
+            "does not trust our CA in this shell, only under hivemind run",
             RUN,
             "exit code 3",
         )
@@ -104,3 +104,11 @@ def test_each_environment_is_tried_as_it_is_and_absent_clients_are_left_out():
     assert alone.seen == "trusts our CA under hivemind run"
     (shell,) = handshakes.try_clients([python], {"CA": "good"}, None)
     assert shell.seen == "trusts our CA in this shell"
+
+
+def test_a_password_is_carried_by_variables_not_by_arguments():
+    assert handshakes.access("http://127.0.0.1:8080") == {"https_proxy": "http://127.0.0.1:8080"}
+    assert handshakes.access("http://lit:s%40cret@h:1") == {
+        "https_proxy": "http://lit:s%40cret@h:1",
+        "HIVEMIND_DOCTOR_AUTH": "Basic bGl0OnNAY3JldA==",
+    }

@@ -69,7 +69,7 @@ def test_under_hivemind_run_all_is_well(proxy):
     }
     assert found["clock"]["verdict"] == "ok"
     assert found["CA key"]["verdict"] == "ok"
-    assert found["interception"]["seen"] == "api.anthropic.com shows a certificate of our CA"
+    assert found["certificate"]["seen"] == "api.anthropic.com shows one of our CA"
     for client in CLIENTS:
         assert found[f"trust: {client}"]["seen"] == "trusts our CA in this shell"
 
@@ -92,7 +92,7 @@ def test_a_shell_without_ca_variables_is_told_which_clients_fail(proxy):
         assert found[f"trust: {client}"] == {
             "name": f"trust: {client}",
             "verdict": "fail",
-            "seen": "does not trust our CA in this shell, but under hivemind run",
+            "seen": "does not trust our CA in this shell, only under hivemind run",
             "advice": 'hivemind run -- CMD, or eval "$(hivemind env)"',
             "detail": found[f"trust: {client}"]["detail"],
         }
@@ -142,8 +142,32 @@ def test_a_ca_that_was_made_anew_is_told(tmp_path):
         code, found = ask(proxy, environ)
     assert code == 1
     assert found["SSL_CERT_FILE"]["seen"].endswith(" lacks our CA")
-    assert found["interception"]["verdict"] == "fail"
-    assert found["interception"]["advice"] == "hivemind down; hivemind up"
+    assert found["certificate"]["verdict"] == "fail"
+    assert found["certificate"]["advice"] == "hivemind down; hivemind up"
+    assert found["trust"]["verdict"] == "skipped"
+
+
+def test_a_proxy_with_a_password(tmp_path):
+    with running_proxy(tmp_path, "", "--proxyauth", "lit:s@cret") as proxy:
+        environ = environment(proxy)
+        code, found = ask(proxy, environ)
+        assert code == 1
+        assert found["certificate"]["seen"] == "the proxy asks for a user and password (proxyauth)"
+        url = f"http://lit:s%40cret@127.0.0.1:{proxy.port}"
+        code, found = ask(proxy, {**environ, "HTTPS_PROXY": url, "https_proxy": url})
+    assert code == 0
+    for client in CLIENTS:
+        assert found[f"trust: {client}"]["seen"] == "trusts our CA in this shell"
+    assert "cret" not in json.dumps(found)
+
+
+def test_a_host_that_mitmproxy_was_told_to_ignore(tmp_path):
+    with running_proxy(
+        tmp_path, "", "--ignore-hosts", "api.anthropic.com", "--set", "connect_addr=127.0.0.1"
+    ) as proxy:
+        code, found = ask(proxy, environment(proxy))
+    assert code == 1
+    assert found["certificate"]["verdict"] == "fail"
     assert found["trust"]["verdict"] == "skipped"
 
 

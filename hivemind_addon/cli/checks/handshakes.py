@@ -7,6 +7,8 @@ answers 400 by itself whatever its settings are (a WebSocket upgrade would pass 
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import http.client
 import os
 import shutil
@@ -16,6 +18,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+from urllib.parse import unquote, urlsplit
 
 from cryptography import x509
 
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from hivemind_addon.rundir import ProxyInfo
 
 HOST = "api.anthropic.com"
+AUTH = "HIVEMIND_DOCTOR_AUTH"
+"""Variable that carries the proxy's password to our clients."""
 PATIENCE = 20.0
 """Seconds for one client; a busy machine starts one slowly."""
 UNTRUSTED = 3
@@ -65,7 +70,8 @@ except OSError as error:
     end(3, "%s: %s" % (cafile, error))
 try:
     connection = http.client.HTTPSConnection(host, int(port), timeout=10, context=context)
-    connection.set_tunnel(name, 443)
+    auth = os.environ.get("HIVEMIND_DOCTOR_AUTH")
+    connection.set_tunnel(name, 443, {"Proxy-Authorization": auth} if auth else {})
     connection.connect()
     connection.close()
 except ssl.SSLCertVerificationError as error:
@@ -77,7 +83,9 @@ _NODE = """
 const http = require("http"), tls = require("tls");
 const [host, port, name] = process.argv.slice(1);
 const end = (code) => (error) => { console.error(error.message); process.exit(code); };
-http.request({host, port, method: "CONNECT", path: name + ":443"})
+const auth = process.env.HIVEMIND_DOCTOR_AUTH;
+const headers = auth ? {"Proxy-Authorization": auth} : {};
+http.request({host, port, method: "CONNECT", path: name + ":443", headers})
   .on("connect", (answer, socket) => {
     if (answer.statusCode !== 200) end(1)(new Error("the proxy answers " + answer.statusCode));
     const inner = tls.connect({socket, servername: name}, () => inner.end(() => process.exit(0)));
@@ -104,31 +112,52 @@ class Attempt:
     reason: str = ""
 
 
-def interception(info: ProxyInfo, ca_path: Path, host: str = HOST) -> Finding:
-    """Does the proxy show clients a certificate of the CA that they are told to trust?"""
-    name = "interception"
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # looked at below
-    connection = http.client.HTTPSConnection(
-        reach(info), info.proxy_port, timeout=PATIENCE, context=context
-    )
-    connection.set_tunnel(host, 443)
+def access(url: str) -> dict[str, str]:
+    """What tells our clients the way to the proxy, and its password if it has one; `ps` must not show that."""
+    parts = urlsplit(url)
+    result = {"https_proxy": url}  # for curl, which reads this name first
+    if parts.username or parts.password:
+        pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+        result[AUTH] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    return result
+
+
+def shown_certificate(
+    info: ProxyInfo, ca_path: Path, way: Mapping[str, str], host: str = HOST
+) -> Finding:
+    """Does the proxy show clients a certificate of the CA that they are told to trust? `way` is from `access`."""
+    name = "certificate"
+    again = "hivemind down; hivemind up"
     try:
-        connection.connect()
-        der = connection.sock.getpeercert(binary_form=True)
+        leaf = _leaf(info, way, host)
         ca = x509.load_pem_x509_certificate(ca_path.read_bytes())
-        leaf = x509.load_der_x509_certificate(der or b"")
+    except ssl.SSLError:
+        seen = f"{host} gets none from the proxy: is it in ignore_hosts?"
+        return Finding(name, "fail", seen, again)
     except (OSError, ValueError, http.client.HTTPException) as error:
+        if "407" in str(error):
+            seen = "the proxy asks for a user and password (proxyauth)"
+            where = f"{reach(info)}:{info.proxy_port}"
+            return Finding(name, "fail", seen, f"export HTTPS_PROXY=http://USER:PASSWORD@{where}")
         return Finding(name, "skipped", f"could not be tried: {error}")
-    finally:
-        connection.close()
     try:
         leaf.verify_directly_issued_by(ca)
     except Exception:  # noqa: BLE001 - three kinds by type of key: none of them is ours
-        issuer = leaf.issuer.rfc4514_string()
-        seen = f"{host} shows a certificate of {issuer}, not of our CA"
-        return Finding(name, "fail", seen, "hivemind down; hivemind up", detail=str(ca_path))
-    return Finding(name, "ok", f"{host} shows a certificate of our CA")
+        seen = f"{host} shows one of {leaf.issuer.rfc4514_string()}, not of our CA"
+        return Finding(name, "fail", seen, again, detail=str(ca_path))
+    return Finding(name, "ok", f"{host} shows one of our CA")
+
+
+def _leaf(info: ProxyInfo, way: Mapping[str, str], host: str) -> x509.Certificate:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # the caller looks at it
+    connection = http.client.HTTPSConnection(
+        reach(info), info.proxy_port, timeout=PATIENCE, context=context
+    )
+    connection.set_tunnel(host, 443, {"Proxy-Authorization": way[AUTH]} if AUTH in way else {})
+    with contextlib.closing(connection):
+        connection.connect()
+        return x509.load_der_x509_certificate(connection.sock.getpeercert(binary_form=True) or b"")
 
 
 def clients(environ: Mapping[str, str], info: ProxyInfo, host: str = HOST) -> list[Client]:
@@ -143,9 +172,8 @@ def clients(environ: Mapping[str, str], info: ProxyInfo, host: str = HOST) -> li
     if node := shutil.which("node", path=path):
         found.append(Client("node", (node, "-e", _NODE, *where)))
     if curl := shutil.which("curl", path=path):
-        proxy = f"http://{f'[{where[0]}]' if ':' in where[0] else where[0]}:{where[1]}"
         words = ["-q", "-sS", "--http1.1", "--max-time", "10", "--request-target"]
-        options = ("/not a request", "-o", os.devnull, "--noproxy", "", "--proxy", proxy)
+        options = ("/not a request", "-o", os.devnull, "--noproxy", "")
         found.append(Client("curl", (curl, *words, *options, f"https://{host}/")))
     # These cannot shake hands and do nothing else: Python reads the file that they would read.
     for name, variables in (
@@ -215,7 +243,7 @@ def judge(name: str, shell: Attempt | None, run: Attempt) -> Finding:
         return Finding(title, "skipped", f"could not be tried: {first.reason}")
     if first.outcome == "refuses":
         if shell is not None and run.outcome == "trusts":
-            seen = f"does not trust our CA {where}, but under hivemind run"
+            seen = f"does not trust our CA {where}, only under hivemind run"
             advice = 'hivemind run -- CMD, or eval "$(hivemind env)"'
             return Finding(title, "fail", seen, advice, detail=first.reason)
         seen = f"does not trust our CA, not even under hivemind run: {run.reason}"

@@ -41,11 +41,11 @@ def proxy(port: int, info: ProxyInfo | None, alive: Sequence[ProxyInfo] = ()) ->
         if listens(info.proxy_port, reach(info)):
             return Finding("proxy", "ok", f"runs on {where}")
         seen = f"runs, but nothing can connect to {where}"
-        return Finding("proxy", "fail", seen, f"kill {info.pid}; hivemind up --port {port}")
+        return Finding("proxy", "fail", seen, f"kill -9 {info.pid}; hivemind up --port {port}")
     for each in alive:
         if each.proxy_port == port and not is_healthy(each):
             seen = f"process {each.pid} is there but does not answer on {each.control_url}"
-            return Finding("proxy", "fail", seen, f"kill {each.pid}; hivemind up --port {port}")
+            return Finding("proxy", "fail", seen, f"kill -9 {each.pid}; hivemind up --port {port}")
     if listens(port):
         seen = f"none runs: port {port} is taken by {holder(port)}"
         return Finding("proxy", "fail", seen, f"hivemind up --port {free_port(port + 1)}")

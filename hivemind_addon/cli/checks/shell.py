@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from hivemind_addon.cli.checks.exceptions import LOOPBACK
+from hivemind_addon.cli.environment import Caller, proxy_url
 from hivemind_addon.cli.findings import Finding
 
 if TYPE_CHECKING:
@@ -73,6 +74,15 @@ def is_behind(environ: Mapping[str, str], info: ProxyInfo) -> bool:
     return bool(stated) and all(leads_to(value, info) for value in stated)
 
 
+def own_url(environ: Mapping[str, str], info: ProxyInfo) -> str:
+    """The proxy as this shell names it, with the credentials that it may ask for; else its plain URL."""
+    stated = (environ.get(name, "") for name in HTTPS)
+    found = next((url for url in stated if url and leads_to(url, info)), "")
+    if not found:
+        return proxy_url(info.proxy_host, info.proxy_port, Caller())
+    return found if "://" in found else f"http://{found}"
+
+
 def proxies(environ: Mapping[str, str], info: ProxyInfo | None) -> list[Finding]:
     """Do this shell's proxy variables lead to the proxy?"""
     found = [_https(environ, info)]
@@ -82,7 +92,7 @@ def proxies(environ: Mapping[str, str], info: ProxyInfo | None) -> list[Finding]
         seen = f"leads to {_shown(plain[wrong[0]])}, unlike HTTPS_PROXY"
         found.append(Finding(wrong[0], "warn", seen, RENEW))
     if any(environ.get(name, "").lower().startswith("socks") for name in ALL):
-        seen = "is a SOCKS proxy: Python clients made with httpx stop at it"
+        seen = "is a SOCKS proxy: Python's httpx refuses to start unless socksio is installed"
         found.append(Finding("ALL_PROXY", "warn", seen, "unset ALL_PROXY all_proxy"))
     return found
 
