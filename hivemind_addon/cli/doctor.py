@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _SIGNS = {"ok": "ok", "warn": "WARN", "fail": "FAIL", "skipped": "skipped"}
 _SIGN_WIDTH = max(map(len, _SIGNS.values()))
+TRIED = "api.anthropic.com"
+"""The LLM host that handshakes ask for, if a profile serves it."""
 _WIDEST, _NARROWEST = 100, 60
 """Columns of the report."""
 
@@ -72,6 +74,8 @@ def examine(port: int | None, config: Path | None) -> list[Finding]:
     behind = info is not None and shell.is_behind(environ, info)
     key = certificates.key(ca)
     hosts = exceptions.llm_hosts(settings, profiles)
+    # A host that no profile serves would be a tunnel out of this machine.
+    host = next((each for each in (TRIED, *hosts) if profiles.match_host(each)), None)
     listeners = proxy.ports_of(info.pid) if info else frozenset()
     return [
         installation.versions(),
@@ -90,7 +94,7 @@ def examine(port: int | None, config: Path | None) -> list[Finding]:
         *certificates.bundles(environ, ca, behind),
         installation.open_files(),
         installation.state_folder(),
-        *trust(environ, info, ca, behind),
+        *trust(environ, info, ca, host),
     ]
 
 
@@ -107,13 +111,16 @@ def chosen(environ: Mapping[str, str], port: int | None) -> ProxyInfo | None:
 
 
 def trust(
-    environ: Mapping[str, str], info: ProxyInfo | None, ca: Path, behind: bool
+    environ: Mapping[str, str], info: ProxyInfo | None, ca: Path, host: str | None
 ) -> list[Finding]:
-    """Who trusts our CA, tried for real."""
+    """Who trusts our CA, tried for real with an LLM host that the proxy answers for."""
     if info is None:
         return [Finding("trust", "skipped", "can be tried only with a running proxy")]
+    if host is None:
+        return [Finding("trust", "skipped", "no profile names a host to try it with")]
+    behind = shell.is_behind(environ, info)
     access = handshakes.access(shell.own_url(environ, info))
-    shown = handshakes.shown_certificate(info, ca, access)
+    shown = handshakes.shown_certificate(info, ca, access, host)
     if shown.verdict != "ok":
         return [shown, Finding("trust", "skipped", "cannot be tried: see the line above")]
     refused = ""
@@ -127,7 +134,7 @@ def trust(
         refused = f"{rundir.home()}: {error.strerror}"
     if under_run is None and not behind:
         return [shown, Finding("trust", "skipped", refused)]
-    found = handshakes.clients(environ, info)
+    found = handshakes.clients(environ, info, host)
     return [
         shown,
         *handshakes.try_clients(found, {**environ, **access} if behind else None, under_run),

@@ -39,6 +39,7 @@ RUN = 'hivemind run -- CMD, or eval "$(hivemind env)"'
             "trusts our CA in this shell, but not under hivemind run: unknown CA",
             'eval "$(hivemind env)"',
         ),
+        (NO, ODD, "fail", "does not trust our CA in this shell", RUN),
         (ODD, YES, "skipped", "could not be tried: refused", ""),
         (None, ODD, "skipped", "could not be tried: refused", ""),
         (YES, ODD, "ok", "trusts our CA in this shell", ""),

@@ -113,6 +113,8 @@ def test_what_swallows_hosts_is_named(proxy):
     code, found = ask(proxy, {**environment(proxy), "NO_PROXY": "anthropic.com", "no_proxy": ""})
     assert code == 1
     assert found["NO_PROXY"]["seen"] == "'anthropic.com' keeps api.anthropic.com from the proxy"
+    for client in CLIENTS:  # the tries go through the proxy all the same
+        assert found[f"trust: {client}"]["verdict"] == "ok"
 
 
 def test_variables_that_lead_elsewhere_are_named(proxy):
@@ -169,6 +171,20 @@ def test_a_host_that_mitmproxy_was_told_to_ignore(tmp_path):
     assert code == 1
     assert found["certificate"]["verdict"] == "fail"
     assert found["trust"]["verdict"] == "skipped"
+
+
+def test_a_host_of_the_users_own_profile_is_tried_if_anthropics_is_not_served(tmp_path):
+    profiles = tmp_path / "profiles"
+    profiles.mkdir()
+    (profiles / "anthropic.yaml").write_text(
+        "name: anthropic\nhosts: ['llm\\.example']\ndialect: anthropic\n"
+    )
+    with running_proxy(tmp_path, f"profiles: {profiles}\n") as proxy:
+        code, found = ask(proxy, environment(proxy))
+    assert code == 0
+    assert found["certificate"]["seen"] == "llm.example shows one of our CA"
+    for client in CLIENTS:
+        assert found[f"trust: {client}"]["verdict"] == "ok"
 
 
 def test_a_dead_proxy_is_not_taken_for_a_running_one(tmp_path):

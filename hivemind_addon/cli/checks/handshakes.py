@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from hivemind_addon.rundir import ProxyInfo
 
-HOST = "api.anthropic.com"
 AUTH = "HIVEMIND_DOCTOR_AUTH"
 """Variable that carries the proxy's password to our clients."""
 PATIENCE = 20.0
@@ -40,8 +39,8 @@ UNTRUSTED = 3
 """Exit code of our own client code if the certificate is not trusted."""
 CURL_UNTRUSTED = (60, 77)
 """curl(1): the certificate does not verify; the CA file cannot be read."""
-CURL_FINE = (0, 22, 52, 56)
-"""Answered (22 with `fail` in a .curlrc); after the handshake nothing came back, or the connection was cut."""
+CURL_FINE = (0, 52, 56)
+"""Answered; after the handshake nothing came back, or the connection was cut."""
 AT_ONCE = 4
 
 # The folder of the user must not shadow modules, so it leaves the path first.
@@ -85,7 +84,7 @@ const [host, port, name] = process.argv.slice(1);
 const end = (code) => (error) => { console.error(error.message); process.exit(code); };
 const auth = process.env.HIVEMIND_DOCTOR_AUTH;
 const headers = auth ? {"Proxy-Authorization": auth} : {};
-http.request({host, port, method: "CONNECT", path: name + ":443", headers})
+http.request({host, port, method: "CONNECT", path: name + ":443", headers, agent: new http.Agent()})
   .on("connect", (answer, socket) => {
     if (answer.statusCode !== 200) end(1)(new Error("the proxy answers " + answer.statusCode));
     const inner = tls.connect({socket, servername: name}, () => inner.end(() => process.exit(0)));
@@ -122,9 +121,7 @@ def access(url: str) -> dict[str, str]:
     return result
 
 
-def shown_certificate(
-    info: ProxyInfo, ca_path: Path, way: Mapping[str, str], host: str = HOST
-) -> Finding:
+def shown_certificate(info: ProxyInfo, ca_path: Path, way: Mapping[str, str], host: str) -> Finding:
     """Does the proxy show clients a certificate of the CA that they are told to trust? `way` is from `access`."""
     name = "certificate"
     again = "hivemind down; hivemind up"
@@ -160,7 +157,7 @@ def _leaf(info: ProxyInfo, way: Mapping[str, str], host: str) -> x509.Certificat
         return x509.load_der_x509_certificate(connection.sock.getpeercert(binary_form=True) or b"")
 
 
-def clients(environ: Mapping[str, str], info: ProxyInfo, host: str = HOST) -> list[Client]:
+def clients(environ: Mapping[str, str], info: ProxyInfo, host: str) -> list[Client]:
     """The clients that this machine has."""
     path = environ.get("PATH")
     where = (reach(info), str(info.proxy_port), host)
@@ -172,6 +169,7 @@ def clients(environ: Mapping[str, str], info: ProxyInfo, host: str = HOST) -> li
     if node := shutil.which("node", path=path):
         found.append(Client("node", (node, "-e", _NODE, *where)))
     if curl := shutil.which("curl", path=path):
+        # Without .curlrc: another proxy may be named there, and nothing is to leave the machine.
         words = ["-q", "-sS", "--http1.1", "--max-time", "10", "--request-target"]
         options = ("/not a request", "-o", os.devnull, "--noproxy", "")
         found.append(Client("curl", (curl, *words, *options, f"https://{host}/")))
@@ -195,16 +193,16 @@ def try_clients(
         shell: the environment of this shell; None if it does not lead to the proxy.
         run: what `hivemind run` would give; None if that cannot be had.
     """
-    both = shell is not None and run is not None and shell != run
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        here = list(pool.map(lambda each: attempt(each, shell), found))
-        there = list(pool.map(lambda each: attempt(each, run), found)) if both else here
-        if shell is None:
-            there = list(pool.map(lambda each: attempt(each, run), found))
-    tried = zip(found, here, there, strict=True)
+
+        def tries(environ: Mapping[str, str] | None) -> list[Attempt]:
+            return list(pool.map(lambda each: attempt(each, environ), found))
+
+        here = tries(shell)
+        there = here if shell == run else tries(run)
     return [
         judge(client.name, mine if shell is not None else None, its)
-        for client, mine, its in tried
+        for client, mine, its in zip(found, here, there, strict=True)
         if "absent" not in (mine.outcome, its.outcome)
     ]
 
@@ -241,13 +239,14 @@ def judge(name: str, shell: Attempt | None, run: Attempt) -> Finding:
     where = "under hivemind run" if shell is None else "in this shell"
     if first.outcome == "unknown":
         return Finding(title, "skipped", f"could not be tried: {first.reason}")
-    if first.outcome == "refuses":
-        if shell is not None and run.outcome == "trusts":
-            seen = f"does not trust our CA {where}, only under hivemind run"
-            advice = 'hivemind run -- CMD, or eval "$(hivemind env)"'
-            return Finding(title, "fail", seen, advice, detail=first.reason)
+    if first.outcome == "refuses" == run.outcome:
         seen = f"does not trust our CA, not even under hivemind run: {run.reason}"
         return Finding(title, "fail", seen, "hivemind down; hivemind up", detail=first.reason)
+    if first.outcome == "refuses":
+        only = ", only under hivemind run" if run.outcome == "trusts" else ""
+        advice = 'hivemind run -- CMD, or eval "$(hivemind env)"'
+        seen = f"does not trust our CA {where}{only}"
+        return Finding(title, "fail", seen, advice, detail=first.reason)
     if run.outcome == "refuses":
         seen = f"trusts our CA {where}, but not under hivemind run: {run.reason}"
         return Finding(title, "fail", seen, 'eval "$(hivemind env)"')
