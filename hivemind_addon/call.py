@@ -65,6 +65,8 @@ class Call:
     counted: int = 0
     """Retries that counted against `max_retries`."""
     failures: list[Failure] = field(default_factory=list)
+    refused: bool = False
+    """The provider has refused the current attempt, though its answer may still be coming."""
     status: int | None = None
     """Status that the client got."""
     broken: bool = False
@@ -98,9 +100,10 @@ class Call:
 
     def _maybe_processed(self) -> bool:
         """Was there a good answer, or did the client leave while an attempt was under way?"""
-        under_way = self.attempts > len(self.failures)
-        answered = not self.failed
-        return answered or (self.cancelled is not None and under_way)
+        if self.attempts == 0:
+            return False  # another addon has answered
+        under_way = self.attempts > len(self.failures) and not self.refused
+        return not self.failed or (self.cancelled is not None and under_way)
 
     @property
     def failed(self) -> bool:

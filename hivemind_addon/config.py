@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from hivemind_addon import schema
+from hivemind_addon.addresses import is_loopback
 from hivemind_addon.profile_set import ProfileSet, collect_profiles
 
 if TYPE_CHECKING:
@@ -98,12 +99,9 @@ def _profile_name(value: str) -> str:
 
 
 def _loopback(value: object) -> str:
-    found = isinstance(value, str) and value == "localhost"
-    with contextlib.suppress(ValueError):
-        found = found or (isinstance(value, str) and ipaddress.ip_address(value).is_loopback)
-    if not found:
+    if not isinstance(value, str) or not is_loopback(value):
         raise ValueError
-    return str(value)
+    return value
 
 
 def _folder(value: object) -> Path:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hivemind_addon.config import Settings
     from hivemind_addon.profile_set import ProfileSet
     from hivemind_addon.profiles import Profile
+    from hivemind_addon.upstream.messages import Origin
 
 logger = logging.getLogger("hivemind")
 
@@ -50,6 +51,8 @@ class Hive:
         """`hivemind_max_concurrency`: wins over the config file."""
         self.desk = Desk(self.clock, self.limit_of)
         self.pool = UpstreamPool()
+        self.takes_usage: dict[Origin, bool] = {}
+        """Whether a server takes our wish for stream usage, as far as known; see `Relay`."""
         self.ledger = Ledger()
         self.processes = ProcessTable()
         self.calls: dict[str, Call] = {}

@@ -23,7 +23,7 @@ from hivemind_addon.reload import (
 )
 from hivemind_addon.runtime import spawn
 from hivemind_addon.schema import SettingsError
-from hivemind_addon.upstream.pool import TlsSettings
+from hivemind_addon.upstream.tls import TlsSettings
 
 logger = logging.getLogger("hivemind.config")
 

@@ -79,20 +79,27 @@ async def _serve() -> None:
     token = secrets.token_urlsafe(24)
     wanted = settings.port if option is None else option
     server = ControlServer(hive, token, settings.host, wanted, LocalListeners())
-    control_port = await server.start()
+    try:
+        control_port = await server.start()
+    except OSError as error:
+        logger.warning("control.failed host=%s: %s", settings.host, error)
+        return
     _server.append(server)
     url = "http://" + human.format_address((settings.host, control_port))
     logger.info("control.listening url=%s", url)
-    rundir.write_proxy(
-        rundir.this_process(
-            proxy_host=host,
-            proxy_port=port,
-            control_url=url,
-            token=token,
-            ca_cert=_ca_certificate(),
-            version=VERSION,
-        )
+    info = rundir.this_process(
+        proxy_host=host,
+        proxy_port=port,
+        control_url=url,
+        token=token,
+        ca_cert=_ca_certificate(),
+        version=VERSION,
     )
+    try:
+        rundir.write_proxy(info)
+    except OSError as error:
+        # Calls go on, only the other commands cannot find this proxy. An error at the start would end mitmproxy.
+        logger.warning("state.not_written folder=%s: %s", rundir.home(), error)
 
 
 def _ca_certificate() -> str:

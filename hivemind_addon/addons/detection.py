@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from mitmproxy import http
+from mitmproxy.proxy.mode_specs import ReverseMode
 
 from hivemind_addon.addons import state
+from hivemind_addon.addresses import is_address
 from hivemind_addon.call import Call
 from hivemind_addon.hive import NOBODY
 from hivemind_addon.intake import owner_mark, prepare
 from hivemind_addon.policies.patience import patience
 from hivemind_addon.profiles import Profile
-from hivemind_addon.upstream.messages import Origin
+from hivemind_addon.upstream.messages import split_base
 from hivemind_addon.wire.registry import get_dialect
 
 
@@ -22,10 +22,12 @@ class ProviderDetection:
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response or flow.error:
             return
+        if state.profile_of(flow) is None:
+            _name_host(flow)
         profile = state.profile_of(flow)
         if profile is None:
             return
-        if state.caller_of(flow).headers.get("upgrade", "").lower() == "websocket":
+        if state.is_websocket(flow):
             _answer_websocket(flow)
             return
         state.set_call(flow, open_call(flow, profile))
@@ -36,6 +38,16 @@ class ProviderDetection:
             await read_body(flow, call, flow.request.raw_content or b"")
 
 
+def _name_host(flow: http.HTTPFlow) -> None:
+    """A client that dials a bare address says by its TLS server name whom it means."""
+    name = flow.client_conn.sni
+    if not name or isinstance(flow.client_conn.proxy_mode, ReverseMode):
+        return
+    known = state.hive().profile_for(name, flow.request.port)
+    if known is not None and is_address(flow.request.host):
+        flow.request.host = name
+
+
 def _answer_websocket(flow: http.HTTPFlow) -> None:
     """A socket would carry many calls past every gate. 426 makes Codex fall back to HTTPS at once."""
     if state.hive().settings.websocket == "refuse":
@@ -44,7 +56,7 @@ def _answer_websocket(flow: http.HTTPFlow) -> None:
         )
         return
     # mitmproxy's own upstream side carries it, so its own fields must say where to.
-    base = state.hive().settings.upstreams.get(flow.request.host.lower())
+    base = state.base_of(flow)
     if base is not None:
         origin, prefix = split_base(base)
         flow.request.scheme, flow.request.host, flow.request.port = (
@@ -53,13 +65,6 @@ def _answer_websocket(flow: http.HTTPFlow) -> None:
             origin.port,
         )
         flow.request.path = prefix + flow.request.path
-
-
-def split_base(base: str) -> tuple[Origin, str]:
-    """A checked base URL as origin and path prefix."""
-    url = urlsplit(base)
-    port = url.port or {"https": 443, "http": 80}[url.scheme]
-    return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
 
 
 def open_call(flow: http.HTTPFlow, profile: Profile) -> Call:

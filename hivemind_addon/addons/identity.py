@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import weakref
 
 from mitmproxy import connection, http
 from mitmproxy.proxy.mode_specs import ReverseMode
 
 from hivemind_addon.addons import state
+from hivemind_addon.addresses import is_loopback
 from hivemind_addon.intake import NO_MARKS, Caller
 from hivemind_addon.policies.identity import (
     PREFIX,
@@ -98,16 +98,6 @@ def _recorded_marks(flow: http.HTTPFlow) -> Marks:
             )
         }
     )
-
-
-def is_loopback(address: str) -> bool:
-    """Is this a name or address of this machine?"""
-    if address.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address.removeprefix("::ffff:")).is_loopback
-    except ValueError:
-        return False
 
 
 def _proxy_marks(flow: http.HTTPFlow, headers: dict[str, str]) -> Marks | None:

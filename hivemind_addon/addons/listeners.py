@@ -16,8 +16,8 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.utils import human
 
 from hivemind_addon.addons import state
-from hivemind_addon.addons.detection import split_base
 from hivemind_addon.runtime import spawn
+from hivemind_addon.upstream.messages import split_base
 
 logger = logging.getLogger("hivemind.listeners")
 
@@ -82,10 +82,7 @@ class LocalListeners:
         origin, prefix = split_base(target)
         if prefix:
             raise ValueError(f"target: got {target!r}, allowed: an http or https URL without path")
-        if any(
-            origin.port == port and origin.host in (LISTEN_HOST, host, "localhost")
-            for host, port in state.listening
-        ):
+        if await state.is_ourselves(origin.host, origin.port):
             raise ValueError(f"target: {target} is this proxy itself")
         async with _opening:
             url = _url_of(profile, target)

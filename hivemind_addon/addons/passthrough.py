@@ -6,7 +6,6 @@ before the gate.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 
 from mitmproxy import connection, ctx, http
@@ -17,10 +16,14 @@ from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.proxy.layers.tls import parse_client_hello
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server import ConnectionHandler
+from mitmproxy.proxy.server_hooks import ServerConnectionHookData
+from mitmproxy.utils import human
 
 from hivemind_addon.addons import state
 from hivemind_addon.addons.recovery import answer
-from hivemind_addon.upstream.layer import LayerServices, install
+from hivemind_addon.addresses import is_address, is_foreign_name, is_loopback, split_host
+from hivemind_addon.upstream.layer import install
+from hivemind_addon.upstream.stream import LayerServices
 
 logger = logging.getLogger("hivemind.passthrough")
 
@@ -39,6 +42,7 @@ class Passthrough:
             left=left,
             handler=handler,
             start=answer,
+            is_foreign=is_foreign,
             max_body_bytes=lambda: state.hive().settings.max_body,
             wants_bodies=wants_bodies,
         )
@@ -65,11 +69,16 @@ class Passthrough:
     def client_connected(self, client: connection.Client) -> None:
         if ctx.options.listen_host or getattr(client.proxy_mode, "custom_listen_host", None):
             return
-        peer = ipaddress.ip_address(client.peername[0].partition("%")[0])
-        mapped = getattr(peer, "ipv4_mapped", None) or peer
-        if not mapped.is_loopback:
+        if not is_loopback(client.peername[0]):
             client.error = "HiveMind serves loopback only unless listen_host is set."
             logger.warning("client.refused peer=%s reason=not_loopback", client.peername[0])
+
+    async def server_connect(self, data: ServerConnectionHookData) -> None:
+        """As mitmproxy's own guard, which knows only three names of this machine."""
+        assert data.server.address
+        host, port, *_ = data.server.address
+        if await state.is_ourselves(host, port):
+            data.server.error = f"{human.format_address((host, port))} is this proxy itself."
 
     def next_layer(self, nextlayer: layer.NextLayer) -> None:
         if nextlayer.layer is not None:
@@ -113,14 +122,22 @@ def manages(flow: http.HTTPFlow) -> bool:
     if state.profile_of(flow) is None:
         return False
     # A WebSocket that was let through needs a connection of its own.
-    return state.caller_of(flow).headers.get("upgrade", "").lower() != "websocket"
+    return not state.is_websocket(flow)
 
 
 def tunnels(host: str, port: int) -> bool:
     """Is CONNECT to this host a raw tunnel? A bare address on 443 is decided by its TLS server name."""
     if state.hive().profile_for(host, port) is not None:
         return False
-    return not (port == 443 and _is_address(host))
+    return not (port == 443 and is_address(host))
+
+
+def is_foreign(client: connection.Client, host: str) -> bool:
+    """Did a web page send this to a loopback listener under a name of its own (DNS rebinding)?
+
+    Servers on this machine guard themselves by the Host header, which reverse mode replaces.
+    """
+    return is_loopback(client.sockname[0]) and is_foreign_name(split_host(host))
 
 
 def left(flow: http.HTTPFlow, reason: str) -> None:
@@ -148,11 +165,3 @@ def wants_bodies() -> bool:
     return bool(
         options.save_stream_file or options.hardump or ctx.master.addons.get("view") is not None
     )
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -13,14 +13,14 @@ from mitmproxy.proxy.mode_specs import UpstreamMode
 from mitmproxy.utils import human
 
 from hivemind_addon.addons import state
-from hivemind_addon.addons.detection import open_call, read_body, snapshot, split_base
-from hivemind_addon.addons.identity import is_loopback
+from hivemind_addon.addons.detection import open_call, read_body, snapshot
+from hivemind_addon.addresses import is_loopback
 from hivemind_addon.call import Call
 from hivemind_addon.model import Outcome
 from hivemind_addon.runtime import spawn
 from hivemind_addon.upstream.exchange import Exchange
 from hivemind_addon.upstream.heartbeat import HeartbeatClient
-from hivemind_addon.upstream.messages import Origin, end_to_end
+from hivemind_addon.upstream.messages import Origin, ResponseHead, end_to_end, split_base
 from hivemind_addon.upstream.pool import UpstreamRequest, ViaProxy
 from hivemind_addon.upstream.relay import ClientSide, Relay, made
 from hivemind_addon.upstream.replay import Replay
@@ -94,28 +94,47 @@ async def answer(exchange: Exchange | Replay) -> None:
 async def _relay(exchange: Exchange | Replay, call: Call) -> None:
     hive = state.hive()
     origin, prefix = _destination(exchange.flow)
-    if _is_ourselves(origin):
-        message = f"HiveMind: {origin.netloc} is this proxy itself; check upstreams and NO_PROXY"
-        call.status = 502
-        await exchange.respond(*made(call, 502, message, "self_connect"))
+    target = prefix + exchange.flow.request.path
+    if refusal := await _refusal(exchange.flow, call, origin, target):
+        await exchange.respond(*refusal)
         return
     beating: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
     client: ClientSide = exchange
-    media_type = call.dialect.heartbeat_type(exchange.flow.request.path)
-    if call.heartbeat is not None and media_type is not None and isinstance(exchange, Exchange):
-        client = patient = HeartbeatClient(exchange, call, hive.clock, call.heartbeat, media_type)
-        beating = patient.beating()
+    if call.heartbeat is not None and isinstance(exchange, Exchange):
+        media_type = call.dialect.heartbeat_type(exchange.flow.request.path)
+        if media_type is not None:
+            client = patient = HeartbeatClient(
+                exchange, call, hive.clock, call.heartbeat, media_type
+            )
+            beating = patient.beating()
     relay = Relay(
         call=call,
-        request=_upstream_request(exchange, call, origin, prefix),
+        request=_upstream_request(exchange, call, origin, target),
         client=client,
         desk=hive.desk,
         pool=hive.pool,
         clock=hive.clock,
         settings=hive.relay_settings(call),
+        takes_usage=hive.takes_usage,
     )
     async with beating:
         await relay.run()
+
+
+async def _refusal(
+    flow: http.HTTPFlow, call: Call, origin: Origin, target: str
+) -> tuple[ResponseHead, bytes] | None:
+    """Our answer to a request that must not be sent on; None if it may."""
+    mode = _upstream_mode(flow, origin)
+    host, port = mode.address[:2] if mode else (origin.host, origin.port)
+    if await state.is_ourselves(host, port):
+        message = f"HiveMind: {human.format_address((host, port))} is this proxy itself; check upstreams and base URLs"
+        return made(call, 502, message, "self_connect")
+    if not target.startswith("/") and (target != "*" or flow.request.method != "OPTIONS"):
+        # HTTP/2 leaves it open what a path may be; glued behind a host, it would name another.
+        message = f"HiveMind: the request target must begin with /, got {target[:80]!r}"
+        return made(call, 400, message, "bad_request")
+    return None
 
 
 async def _current_call(exchange: Exchange | Replay) -> Call:
@@ -146,16 +165,22 @@ async def _current_call(exchange: Exchange | Replay) -> Call:
 
 def _destination(flow: http.HTTPFlow) -> tuple[Origin, str]:
     """Where the request goes: the configured base URL of its host, or the host itself."""
-    base = state.hive().settings.upstreams.get(flow.request.host.lower())
+    base = state.base_of(flow)
     if base is None:
         return Origin(flow.request.scheme, flow.request.host, flow.request.port), ""
     return split_base(base)
 
 
-def _via(flow: http.HTTPFlow, origin: Origin) -> ViaProxy | None:
-    """The further proxy of mitmproxy's upstream mode; a proxy is never asked for what is on this machine."""
+def _upstream_mode(flow: http.HTTPFlow, origin: Origin) -> UpstreamMode | None:
+    """Mitmproxy's upstream mode, if it holds: a proxy is never asked for what is on this machine."""
     mode = flow.client_conn.proxy_mode
-    if not isinstance(mode, UpstreamMode) or is_loopback(origin.host):
+    return mode if isinstance(mode, UpstreamMode) and not is_loopback(origin.host) else None
+
+
+def _via(flow: http.HTTPFlow, origin: Origin) -> ViaProxy | None:
+    """The further proxy that upstream mode names."""
+    mode = _upstream_mode(flow, origin)
+    if mode is None:
         return None
     auth = ctx.options.upstream_auth
     return ViaProxy(
@@ -165,7 +190,7 @@ def _via(flow: http.HTTPFlow, origin: Origin) -> ViaProxy | None:
 
 
 def _upstream_request(
-    exchange: Exchange | Replay, call: Call, origin: Origin, prefix: str
+    exchange: Exchange | Replay, call: Call, origin: Origin, target: str
 ) -> UpstreamRequest:
     request, body = exchange.flow.request, exchange.body
     headers: list[tuple[str, str]] = []
@@ -190,6 +215,8 @@ def _upstream_request(
     same_host = origin.host == request.host
     host = (host or request.host_header) if same_host else None
     headers.insert(0, ("Host", host or origin.netloc))
+    if state.hive().takes_usage.get(origin) is False:
+        call.ask_usage = False
     if call.ask_usage:
         changed = call.dialect.request_usage(body)
         if changed is None:
@@ -203,17 +230,9 @@ def _upstream_request(
     return UpstreamRequest(
         origin,
         request.method,
-        prefix + request.path,
+        target,
         headers,
         body,
         call.profile.timeouts.connect,
         _via(exchange.flow, origin),
-    )
-
-
-def _is_ourselves(origin: Origin) -> bool:
-    """Mitmproxy's own guard against connecting to itself, for connections that it does not open."""
-    return any(
-        origin.port == port and origin.host in ("localhost", "127.0.0.1", "::1", host)
-        for host, port in state.listening
     )

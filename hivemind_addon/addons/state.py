@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import weakref
 
+import psutil
 from mitmproxy import http
 from mitmproxy.proxy.mode_specs import ReverseMode
 
+from hivemind_addon.addresses import is_loopback
 from hivemind_addon.call import Call
 from hivemind_addon.config import load_all
 from hivemind_addon.hive import Hive
@@ -48,6 +52,36 @@ def profile_of(flow: http.HTTPFlow) -> Profile | None:
     """The profile that serves this request's (final) host; None if it is no LLM call."""
     reverse = isinstance(flow.client_conn.proxy_mode, ReverseMode)
     return hive().profile_for(flow.request.host, flow.request.port, listener=reverse)
+
+
+def base_of(flow: http.HTTPFlow) -> str | None:
+    """The base URL that the settings give for this request's host, if they give one."""
+    return hive().settings.upstreams.get(flow.request.host.lower().removesuffix("."))
+
+
+def is_websocket(flow: http.HTTPFlow) -> bool:
+    """Does this request open a WebSocket (RFC 6455 section 4.1)? Others that carry `Upgrade` are ordinary calls."""
+    if flow.request.method != "GET":
+        return False
+    headers = caller_of(flow).headers
+    return headers.get("upgrade", "").lower() == "websocket" and "sec-websocket-key" in headers
+
+
+async def is_ourselves(host: str, port: int) -> bool:
+    """Would a connection to this host come back to one of our own listeners, by whatever name?"""
+    places = [listener for listener, taken in listening if taken == port]
+    if not places:
+        return False
+    if host in places:
+        return True
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False  # the connection will fail by itself
+    mine = {each.address for interface in psutil.net_if_addrs().values() for each in interface}
+    addresses = {str(entry[4][0]) for entry in found}
+    return bool(addresses & mine) or any(map(is_loopback, addresses))
 
 
 def is_client_replay(flow: http.HTTPFlow) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import ipaddress
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from hivemind_addon.addresses import is_loopback
 from hivemind_addon.cli.up import default_config
 from hivemind_addon.model import Operation
+from hivemind_addon.upstream.messages import DEFAULT_PORTS, split_base
 
 if TYPE_CHECKING:
     from hivemind_addon.config import Settings
@@ -38,7 +39,6 @@ _READABLE = (
     ("(?:", "("),
     ("\\", ""),
 )
-_PORTS = {"https": 443, "http": 80}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ def explain(settings: Settings, profiles: ProfileSet, method: str, url: str) -> 
     """
     parts = urlsplit(url if "://" in url else f"https://{url}")
     host = parts.hostname
-    if not host or parts.scheme not in _PORTS:
+    if not host or parts.scheme not in DEFAULT_PORTS:
         raise click.UsageError(f"URL: got {url!r}, allowed: an http or https URL")
-    port = parts.port or _PORTS[parts.scheme]
+    port = parts.port or DEFAULT_PORTS[parts.scheme]
     named = _named_local(settings, host, port)
     profile = profiles.get(named) if named else profiles.match_host(host, port)
     if profile is None:
@@ -185,14 +185,14 @@ def _glob(text: str) -> str:
 
 def _named_local(settings: Settings, host: str, port: int) -> str | None:
     for name, target in settings.local.items():
-        parts = urlsplit(target)
-        if (parts.hostname, parts.port or _PORTS[parts.scheme]) == (host, port):
+        origin, _ = split_base(target)
+        if (origin.host, origin.port) == (host, port):
             return name
     return None
 
 
 def _why_not(profiles: ProfileSet, host: str) -> str:
-    if _is_loopback(host):
+    if is_loopback(host):
         return (
             "Clients do not send loopback through a proxy: name the server under `local` in hivemind.yaml "
             "(local: {vllm: http://127.0.0.1:8000}), and `hivemind run` opens a listener for it."
@@ -221,10 +221,3 @@ def _bucket(profile: Profile, operation: Operation) -> str | None:
 
 def _plain(found: Explanation) -> dict[str, object]:
     return {name: getattr(found, name) for name in Explanation.__dataclass_fields__}
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hivemind_addon.model import Failure, Operation, Outcome
+from hivemind_addon.model import Failure, FailureClass, Operation, Outcome
 from hivemind_addon.upstream import decoding, faults
+from hivemind_addon.upstream.forward import Forwarding
 from hivemind_addon.upstream.messages import ResponseHead, end_to_end, has_body
 from hivemind_addon.upstream.pool import Lease
 from hivemind_addon.wire.tap import StreamTap
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 
 COLLECT_BYTES = 8 * 1024 * 1024
 """A JSON answer up to this size is held whole: it can be repeated if it is cut, and views can read it."""
+
+PRELUDE_BYTES = 1024 * 1024
+"""A stream of which more has come without content is passed on: somebody sends comments without end."""
 
 REMAINDER = 0.5
 """Seconds to wait for what follows an error inside a stream."""
@@ -72,6 +77,7 @@ class Attempt:
     async def run(self) -> Answered | Failed:
         call = self._call
         call.attempts += 1
+        call.refused = False
         started = self._clock.monotonic()
         try:
             response = await self._send()
@@ -116,10 +122,15 @@ class Attempt:
         head = ResponseHead(
             response.status, response.reason or "", end_to_end(response.raw_headers)
         )
-        if not has_body(self._request.method, head.status):
-            return await self._answer(head, b"")
+        if head.status < 200:
+            # aiohttp has skipped those that only announce an answer. This one wants to leave HTTP.
+            self._release(Outcome.IGNORED)
+            text = f"{self._where}: the provider answered {head.status}, which nobody asked for"
+            return Failed(Failure(FailureClass.TERMINAL, None, "bad_response", text))
         if head.status >= 400:
             return await self._read_error(response, head)
+        if not has_body(self._request.method, head.status):
+            return await self._answer(head, b"")
         content_type = (head.get("content-type") or "").partition(";")[0].strip().lower()
         if self._call.operation is not Operation.OTHER:
             events = self._call.dialect.stream_decoder(
@@ -127,13 +138,22 @@ class Attempt:
             )
             if events is not None:
                 return await self._stream(response, head, events)
-        if content_type.endswith("json") and not self._call.facts.stream:
+        if self._is_collected(content_type, head):
             return await self._read_json(response, head)
         return await self._pass_through(response, head, b"")
+
+    def _is_collected(self, content_type: str, head: ResponseHead) -> bool:
+        """Is this one JSON value that comes at once? What makes progress (an NDJSON of a download) must not be held."""
+        if content_type != "application/json" and not content_type.endswith("+json"):
+            return False
+        if self._call.operation is not Operation.OTHER:
+            return not self._call.facts.stream
+        return self._call.replayable or head.get("content-length") is not None
 
     async def _read_error(
         self, response: aiohttp.ClientResponse, head: ResponseHead
     ) -> Answered | Failed:
+        self._call.refused = True
         try:
             body, whole = await self._collect(response)
         except faults.SEND_FAULTS as error:
@@ -154,12 +174,13 @@ class Attempt:
         self, response: aiohttp.ClientResponse, head: ResponseHead
     ) -> Answered | Failed:
         try:
-            body, whole = await self._collect(response)
+            body, whole = await self._collect(response, self._settings.prelude_hold)
         except faults.SEND_FAULTS as error:
             self._release(Outcome.DROPPED)
             return Failed(faults.failure_of(error, self._where))
         if not whole:
-            return await self._pass_through(response, head, body)
+            waits = len(body) <= COLLECT_BYTES and self._call.operation is not Operation.OTHER
+            return await self._pass_through(response, head, body, account=waits)
         if self._call.operation is not Operation.OTHER:
             self._account_json(body, head)
         return await self._answer(head, body)
@@ -171,12 +192,23 @@ class Attempt:
         return Answered()
 
     async def _pass_through(
-        self, response: aiohttp.ClientResponse, head: ResponseHead, first: bytes
+        self,
+        response: aiohttp.ClientResponse,
+        head: ResponseHead,
+        first: bytes,
+        *,
+        account: bool = False,
     ) -> Answered:
-        """Forward an answer that is not read: files, very large bodies, unknown streams."""
+        """Forward an answer that is not read: files, very large bodies, unknown streams.
+
+        With `account` it is a JSON answer whose usage is read once it is whole.
+        """
         self._call.status = head.status
         if await self._client.start(head):
-            await self._forward(response, first, None)
+            keep = bytearray() if account else None
+            whole = await self._forwarding(head).run(response.content, first, keep)
+            if whole and keep is not None:
+                self._account_json(bytes(keep), head)
         return Answered()
 
     async def _stream(
@@ -184,12 +216,14 @@ class Attempt:
     ) -> Answered | Failed:
         encoding = head.get("content-encoding")
         plain = (encoding or "identity").strip().lower() == "identity"
+        decode = decoding.decoder_for(encoding)
+        hide = self._call.ask_usage and decode is not None
         tap = StreamTap(
             self._call.dialect.stream_reader(),
-            decoding.decoder_for(encoding),
+            decode,
             decoding.ERRORS,
             events=events,
-            hide_usage=self._call.ask_usage and plain,
+            hide_usage=hide,
         )
         self._call.tap = tap
         held = await self._prelude(response, tap)
@@ -198,18 +232,35 @@ class Attempt:
             self._release(faults.outcome_of(held.failure))
             return replace(held, head=head) if held.body else held
         self._call.status = head.status
-        if self._call.ask_usage:
-            head = head.without("content-length")
+        if hide:
+            # An event is cut out, and of a compressed answer (we asked for none) what is left goes on decoded.
+            head = head.without("content-length", "content-encoding")
         if await self._client.start(head):
-            await self._forward(response, held, tap, insertable=plain)
+            forwarding = self._forwarding(head, tap, insertable=plain or hide)
+            await forwarding.run(response.content, held)
         return Answered()
+
+    def _forwarding(
+        self, head: ResponseHead, tap: StreamTap | None = None, *, insertable: bool = False
+    ) -> Forwarding:
+        return Forwarding(
+            call=self._call,
+            client=self._client,
+            where=self._where,
+            idle=self._settings.idle_timeout,
+            tap=tap,
+            insertable=insertable,
+            length_known=head.get("content-length") is not None,
+        )
 
     async def _prelude(self, response: aiohttp.ClientResponse, tap: StreamTap) -> bytes | Failed:
         """Hold bytes until the answer has really begun."""
         held = bytearray()
         try:
             async with asyncio.timeout(self._settings.prelude_hold):
-                while not (tap.content or tap.complete or tap.failure):
+                while len(held) < PRELUDE_BYTES and not (
+                    tap.content or tap.complete or tap.failure
+                ):
                     chunk = await response.content.readany()
                     if not chunk:
                         return Failed(
@@ -223,6 +274,7 @@ class Attempt:
         if tap.failure is not None and not tap.content:
             # What follows the error is wanted only in case it must be passed on; whether and how it comes changes
             # nothing about the failure.
+            self._call.refused, self._call.tap = True, None
             held += await self._remainder(response)
             return Failed(tap.failure, None, bytes(held))
         if tap.content:
@@ -237,88 +289,24 @@ class Attempt:
                     rest += chunk
         return bytes(rest)
 
-    async def _forward(
-        self,
-        response: aiohttp.ClientResponse,
-        first: bytes,
-        tap: StreamTap | None,
-        *,
-        insertable: bool = False,
-    ) -> None:
-        """Pass bytes on as they come, until the end, a cut, or a client that left."""
-        failure: Failure | None = None
-        try:
-            if not await self._pump(response.content, first, tap):
-                return
-        except faults.SEND_FAULTS as error:
-            failure = faults.failure_of(error, self._where)
-        failure = failure or self._cut(tap)
-        self._ended(tap, failure)
-        if failure is not None:
-            # Half an event that was held back is worth nothing to a reader.
-            await self._break(failure, tap if insertable else None)
-            return
-        if tap is not None and (rest := tap.rest()):
-            await self._client.write(rest)
-        if tap is not None and tap.failure is not None:
-            # The provider's own error event has told the client.
-            self._call.failures.append(tap.failure)
-            self._call.broken = True
-        await self._client.finish()
+    async def _collect(
+        self, response: aiohttp.ClientResponse, blank: float = math.inf
+    ) -> tuple[bytes, bool]:
+        """The body, and whether it is whole; if not, the rest stays unread.
 
-    async def _pump(
-        self, content: aiohttp.StreamReader, first: bytes, tap: StreamTap | None
-    ) -> bool:
-        """Read and write until upstream ends; False if the client left. Raises what reading raises."""
-        write, idle = self._client.write, self._settings.idle_timeout
-        loop = asyncio.get_running_loop()
-        chunk = first
-        async with asyncio.timeout(idle) as limit:
-            while True:
-                limit.reschedule(None)  # a slow client is not an idle provider
-                self._call.answer_bytes += len(chunk)
-                if content.at_eof() or (tap is not None and tap.complete):
-                    self._ended(tap, self._cut(tap))
-                if chunk and not await write(chunk):
-                    return False
-                if idle is not None:
-                    limit.reschedule(loop.time() + idle)
-                chunk = await content.readany()
-                if not chunk:
-                    return True
-                if tap is not None:
-                    chunk = tap.feed(chunk)
-
-    def _cut(self, tap: StreamTap | None) -> Failure | None:
-        """At the end of the upstream answer: did it stop before its dialect's last event?"""
-        if tap is None or tap.complete or tap.failure is not None:
-            return None
-        return faults.cut(self._where, "the stream ended without its last event")
-
-    def _ended(self, tap: StreamTap | None, failure: Failure | None) -> None:
-        """Upstream is done: give the permit back, however long the client still reads."""
-        failure = failure or (tap.failure if tap is not None else None)
-        self._release(Outcome.SUCCESS if failure is None else faults.outcome_of(failure))
-
-    async def _break(self, failure: Failure, tap: StreamTap | None) -> None:
-        """Say that the answer is cut: an error event where one fits, and a transfer that does not end well."""
-        call = self._call
-        call.failures.append(failure)
-        call.broken = True
-        if tap is not None and tap.at_boundary:
-            message = f"HiveMind: {failure.message}"
-            await self._client.write(call.dialect.error_event(502, message, failure.code))
-        await self._client.fail(failure.message)
-
-    async def _collect(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
-        """The body, and whether it is whole: beyond `COLLECT_BYTES` the rest stays unread."""
+        That is so beyond `COLLECT_BYTES`, and when nothing but white space has come for `blank` seconds: a provider
+        that is busy keeps its client waiting that way (DeepSeek, OpenRouter), so the client must get it.
+        """
         parts = bytearray()
         idle = self._settings.idle_timeout
         loop = asyncio.get_running_loop()
+        begin = loop.time()
         async with asyncio.timeout(idle) as limit:
             while chunk := await response.content.readany():
                 parts += chunk
                 if len(parts) > COLLECT_BYTES:
+                    return bytes(parts), False
+                if loop.time() - begin > blank and parts.isspace():
                     return bytes(parts), False
                 if idle is not None:
                     limit.reschedule(loop.time() + idle)

@@ -137,9 +137,11 @@ class Exchange:
         self.server.peername = peername
 
     async def respond(self, head: ResponseHead, body: bytes) -> bool:
-        """Answer with a complete message at once."""
+        """Answer with a complete message at once; a body that this kind of answer must not have is left out."""
         if has_body(self.flow.request.method, head.status):
             head = head.with_header("content-length", str(len(body)))
+        else:
+            body = b""
         pushed: list[Push] = [Head(self._response(head), ended=not body)]
         if body:
             pushed.append(Data(body))

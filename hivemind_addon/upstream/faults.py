@@ -8,8 +8,15 @@ import ssl
 import aiohttp
 
 from hivemind_addon.model import Failure, FailureClass, Outcome
+from hivemind_addon.upstream import decoding
 
-SEND_FAULTS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+SEND_FAULTS: tuple[type[Exception], ...] = (
+    aiohttp.ClientError,
+    OSError,
+    TimeoutError,
+    ValueError,
+    *decoding.ERRORS,
+)
 """What sending a request and reading its answer may raise. `ValueError` comes from an unusable URL or header."""
 
 
@@ -61,6 +68,7 @@ _NAMES: tuple[tuple[tuple[type[BaseException], ...], FailureClass, str, bool], .
     ((aiohttp.ClientConnectorError,), FailureClass.TRANSIENT, "connect", False),
     ((aiohttp.ServerDisconnectedError,), FailureClass.TRANSIENT, "disconnect", True),
     ((aiohttp.ClientPayloadError,), FailureClass.TRANSIENT, "cut", True),
+    (decoding.ERRORS, FailureClass.TRANSIENT, "bad_encoding", True),
     ((aiohttp.InvalidURL,), FailureClass.TERMINAL, "bad_request", False),
     ((TimeoutError,), FailureClass.TRANSIENT, "timeout", True),
     ((aiohttp.ClientError, OSError), FailureClass.TRANSIENT, "bad_response", True),

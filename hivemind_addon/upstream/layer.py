@@ -1,4 +1,4 @@
-"""Our layer inside mitmproxy's HTTP stack: the only file that touches mitmproxy's proxy core.
+"""Our layer inside mitmproxy's HTTP stack; with `stream`, the only file that touches mitmproxy's proxy core.
 
 Stock mitmproxy opens an upstream connection per client connection. `PooledHttpLayer` hands the stock
 `HttpStream` a virtual server connection instead. What the stream sends there becomes an `Exchange`, given to
@@ -16,69 +16,37 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from mitmproxy import http
 from mitmproxy.connection import ConnectionState, Server
-from mitmproxy.flow import Error
 from mitmproxy.proxy import commands, events, layer
-from mitmproxy.proxy.layers import TCPLayer
 from mitmproxy.proxy.layers.http import (
-    ErrorCode,
     GetHttpConnection,
     GetHttpConnectionCompleted,
-    HttpConnection,
     HttpLayer,
     HttpResponseHeadersHook,
     HttpStream,
-    ReceiveHttp,
-    RequestData,
-    RequestEndOfMessage,
-    RequestHeaders,
     RequestProtocolError,
-    ResponseData,
-    ResponseEndOfMessage,
-    ResponseHeaders,
-    ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.http._http2 import Http2Server
-from mitmproxy.proxy.layers.http._upstream_proxy import HttpUpstreamProxy
-from mitmproxy.utils import human
 
 from hivemind_addon.runtime import spawn
-from hivemind_addon.upstream.exchange import Break, Data, End, Exchange, Head, Push
+from hivemind_addon.upstream.exchange import Exchange, Push
+from hivemind_addon.upstream.stream import (
+    LEFT,
+    ExchangePort,
+    LayerServices,
+    TunnelHttpStream,
+    translate,
+)
 
 if TYPE_CHECKING:
-    from mitmproxy.connection import Client
-    from mitmproxy.proxy.layers.http._base import HttpEvent
+    from mitmproxy import http
     from mitmproxy.proxy.server import ConnectionHandler
 
 HTTP2_BUFFER_BYTES = 256 * 1024
 """A push to an HTTP/2 client waits while more than this is buffered for its stream."""
-
-LEFT = "client left"
-
-
-@dataclass(frozen=True, slots=True)
-class LayerServices:
-    """What the layer needs of the addons, as plain functions."""
-
-    manages: Callable[[http.HTTPFlow], bool]
-    """Does this request go through the pool? Asked with the final host and path."""
-    tunnels: Callable[[str, int], bool]
-    """Is CONNECT to this host and port a raw tunnel?"""
-    left: Callable[[http.HTTPFlow, str], None]
-    """The client of this flow left (or the flow ended otherwise); called at most a few times per flow."""
-    handler: Callable[[Client], ConnectionHandler | None]
-    """The connection handler that serves this client."""
-    max_body_bytes: Callable[[], int]
-    start: Callable[[Exchange], Coroutine[Any, Any, None]]
-    """Answers a complete request. Called directly and not as a hook of its own: mitmproxy would ask some forty
-    addons for a hook that one of them has, which is a ninth of what it spends on hooks per request."""
-    wants_bodies: Callable[[], bool]
-    """Does a view, a dump or a HAR export want to see streamed bodies?"""
 
 
 class ExchangeEvent(events.MessageInjected[Sequence[Push]]):
@@ -94,96 +62,6 @@ class ExchangeEvent(events.MessageInjected[Sequence[Push]]):
         super().__init__(flow, message)
         self.target = target
         self.stream = stream
-
-
-def translate(stream_id: int, pushed: Push) -> HttpEvent:
-    """A response part as the event that an upstream connection would have brought."""
-    match pushed:
-        case Data(data):
-            return ResponseData(stream_id, data)
-        case Head(response, ended):
-            return ResponseHeaders(stream_id, response, ended)
-        case End():
-            return ResponseEndOfMessage(stream_id)
-        case Break(message, killed):
-            if killed:
-                return ResponseProtocolError(stream_id, Error.KILLED_MESSAGE, ErrorCode.KILL)
-            return ResponseProtocolError(stream_id, message, ErrorCode.GENERIC_SERVER_ERROR)
-
-
-class ExchangePort(HttpConnection):
-    """Stands where an upstream connection would: collects a request and starts its exchange."""
-
-    def __init__(self, owner: PooledHttpLayer, exchange: Exchange, max_body_bytes: int) -> None:
-        super().__init__(owner.context.fork(), exchange.server)
-        self.exchange = exchange
-        self._owner = owner
-        self._max_body_bytes = max_body_bytes
-        self._body_bytes = 0
-        self._refused = False
-
-    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, RequestData):
-            if not self._refused:
-                self.exchange.add_body(event.data)
-                self._body_bytes += len(event.data)
-                if self._body_bytes > self._max_body_bytes:
-                    yield from self._refuse()
-        elif isinstance(event, RequestEndOfMessage):
-            if not self._refused:
-                self._owner.answer(self.exchange)
-        elif isinstance(event, RequestProtocolError):
-            self.exchange.cancel(LEFT)
-        elif isinstance(event, RequestHeaders):
-            pass  # the exchange reads the flow's request when it starts
-        # Request trailers are dropped: the upstream side is HTTP/1.1 with a known body length.
-
-    def _refuse(self) -> layer.CommandGenerator[None]:
-        self._refused = True
-        self.exchange.drop_body()
-        yield ReceiveHttp(
-            ResponseProtocolError(
-                self.exchange.stream_id,
-                f"request body exceeds HiveMind's limit of {human.pretty_size(self._max_body_bytes)} (max_body)",
-                ErrorCode.REQUEST_TOO_LARGE,
-            )
-        )
-
-
-class TunnelHttpStream(HttpStream):
-    """A stock stream, but CONNECT to a host that is none of ours becomes a raw tunnel at once.
-
-    Stock code with lazy connections would wait for the client's first bytes before it dials, so a protocol in
-    which the server speaks first would hang, and a refused connection would look like an open one.
-    """
-
-    def handle_connect_regular(self) -> Generator[commands.Command, Any, None]:
-        owner = self.context.layers[-2]
-        assert isinstance(owner, PooledHttpLayer)
-        host, port = self.flow.request.host, self.flow.request.port
-        if self.flow.response or not owner.services.tunnels(host, port):
-            yield from super().handle_connect_regular()  # type: ignore[no-untyped-call]
-            return
-        error = yield commands.OpenConnection(self.context.server)
-        if error:
-            where = human.format_address((host, port))
-            self.flow.response = http.Response.make(502, f"Cannot connect to {where}: {error}")
-        self.child_layer = TCPLayer(self.context, ignore=True)
-        yield from self.handle_connect_finish()  # type: ignore[no-untyped-call]
-
-    def handle_connect_upstream(self) -> Generator[commands.Command, Any, None]:
-        owner = self.context.layers[-2]
-        assert isinstance(owner, PooledHttpLayer)
-        if self.flow.response or not owner.services.tunnels(
-            self.flow.request.host, self.flow.request.port
-        ):
-            yield from super().handle_connect_upstream()  # type: ignore[no-untyped-call]
-            return
-        # The same tunnel, through the proxy that is upstream of us.
-        stack = HttpUpstreamProxy.make(self.context, send_connect=True)
-        cast("Any", stack[-1]).child_layer = TCPLayer(self.context, ignore=True)
-        self.child_layer = stack[0]
-        yield from self.handle_connect_finish()  # type: ignore[no-untyped-call]
 
 
 class PooledHttpLayer(HttpLayer):
@@ -277,7 +155,7 @@ class PooledHttpLayer(HttpLayer):
         self._drop_if_ended(stream)
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
-        stream = TunnelHttpStream(self.context.fork(), stream_id)
+        stream = TunnelHttpStream(self.context.fork(), stream_id, self.services)
         self.streams[stream_id] = stream
         yield from self.event_to_child(stream, events.Start())
 
@@ -289,14 +167,27 @@ class PooledHttpLayer(HttpLayer):
             yield from super().get_connection(event, reuse=reuse)
             return
         del self.command_sources[event]
+        if self._is_reset(stream.stream_id):
+            self._left(stream)
+            failed = GetHttpConnectionCompleted(event, (None, LEFT))
+            yield from self.event_to_child(stream, failed)
+            return
         server = Server(address=event.address, tls=event.tls)
         server.state = ConnectionState.OPEN
         server.timestamp_start = time.time()  # noqa: TID251 - mitmproxy's own field for people
         exchange = Exchange(self, stream.flow, stream.stream_id, server)
-        port = ExchangePort(self, exchange, self.services.max_body_bytes())
+        port = ExchangePort(self, self.context.fork(), exchange, self.services.max_body_bytes())
         self.connections[server] = port
         self._ports[stream.stream_id] = port
         yield from self.event_to_child(stream, GetHttpConnectionCompleted(event, (server, None)))
+
+    def _is_reset(self, stream_id: int) -> bool:
+        """Did an HTTP/2 client take its request back in the very packet that brought it?
+
+        Then mitmproxy has no stream any more to which it would report the reset.
+        """
+        connection = self.connections.get(self.context.client)
+        return isinstance(connection, Http2Server) and connection.is_closed(stream_id)
 
     def _left(self, stream: HttpStream) -> None:
         flow = getattr(stream, "flow", None)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+DEFAULT_PORTS = {"https": 443, "http": 80}
 
 HOP_BY_HOP = frozenset(
     {
@@ -35,8 +38,14 @@ class Origin:
     def netloc(self) -> str:
         """Host and port as a `Host` header has them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        default = {"https": 443, "http": 80}[self.scheme]
-        return host if self.port == default else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+def split_base(base: str) -> tuple[Origin, str]:
+    """A checked base URL as origin and path prefix."""
+    url = urlsplit(base)
+    port = url.port or DEFAULT_PORTS[url.scheme]
+    return Origin(url.scheme, url.hostname or "", port), url.path.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

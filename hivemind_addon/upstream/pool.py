@@ -11,20 +11,20 @@ import contextvars
 import functools
 import io
 import math
-import ssl
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
-import certifi
+from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
+
+from hivemind_addon.upstream import verbatim
+from hivemind_addon.upstream.tls import TlsSettings, ssl_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aiohttp.client_proto import ResponseHandler
     from aiohttp.client_reqrep import ClientRequest, ConnectionKey
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from hivemind_addon.upstream.messages import Origin
 
 HEADER_LIMIT_BYTES = 64 * 1024
+HEADER_LIMIT = 1024
+"""Header lines of an answer; aiohttp's own limit is 128."""
 READ_BUFFER_BYTES = 64 * 1024
 KEEPALIVE = 55.0
 """Seconds an idle connection is kept: providers' front ends close theirs after 60 s or more."""
@@ -40,20 +42,9 @@ IDLE_FLOOR = 8
 LARGE_BODY_BYTES = 1024 * 1024
 """Above this a request body is fed in pieces: one huge write would hold the event loop."""
 
+verbatim.install()
+
 _AUTOMATIC = frozenset({"Accept", "Accept-Encoding", "User-Agent", "Content-Type"})
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """mitmproxy's own options for the upstream side."""
-
-    insecure: bool = False
-    trusted_ca: str | None = None
-    trusted_confdir: str | None = None
-    client_certs: str | None = None
-    minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
-    maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
-    ciphers: str | None = None
 
 
 @dataclass(slots=True)
@@ -104,6 +95,21 @@ class PoolStatistics:
     reused: int = 0
 
 
+class _Handler(ResponseHandler):
+    """aiohttp's connection, which closes when bytes come that no request asked for.
+
+    aiohttp would take them for the beginning of the next answer: each agent would get the answer of the one before.
+    """
+
+    idle = False
+
+    def data_received(self, data: bytes) -> None:
+        if data and self.idle:  # aiohttp itself calls this without data
+            self.close()
+        else:
+            super().data_received(data)
+
+
 class PooledConnector(aiohttp.TCPConnector):
     """aiohttp's connector with fresh connections on request and a bound on idle ones.
 
@@ -112,6 +118,7 @@ class PooledConnector(aiohttp.TCPConnector):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(limit=0, limit_per_host=0, keepalive_timeout=KEEPALIVE, **options)
+        self._factory = cast("Any", functools.partial(_Handler, loop=self._loop))
         self.idle_limit = IDLE_FLOOR
         self.statistics = PoolStatistics()
 
@@ -119,7 +126,12 @@ class PooledConnector(aiohttp.TCPConnector):
         lease = _lease.get()
         if lease is not None and lease.fresh:
             return None
-        connection = await super()._get(key, traces)
+        while (connection := await super()._get(key, traces)) is not None:
+            protocol = connection.protocol
+            if isinstance(protocol, _Handler) and not protocol.should_close:
+                protocol.idle = False
+                break
+            connection.close()
         if lease is not None:
             lease.reused = connection is not None
         return connection
@@ -143,6 +155,8 @@ class PooledConnector(aiohttp.TCPConnector):
     ) -> None:
         idle = self._conns.get(key)
         full = idle is not None and len(idle) >= self.idle_limit
+        if isinstance(protocol, _Handler):
+            protocol.idle = True
         super()._release(key, protocol, should_close=should_close or full)
 
 
@@ -286,53 +300,24 @@ class UpstreamPool:
             read_bufsize=READ_BUFFER_BYTES,
             max_line_size=HEADER_LIMIT_BYTES,
             max_field_size=HEADER_LIMIT_BYTES,
+            max_headers=HEADER_LIMIT,
         )
         session._retry_connection = False  # noqa: SLF001 - the only switch for the hidden resend of PUT, DELETE
         return _Member(session, connector)
 
 
-def ssl_context(settings: TlsSettings, host: str) -> ssl.SSLContext:
-    """A client context that verifies as mitmproxy's options say.
-
-    Raises:
-        ssl.SSLError, OSError: for files that cannot be loaded.
-    """
-    cafile, capath = settings.trusted_ca, settings.trusted_confdir
-    if cafile is None and capath is None:
-        cafile = certifi.where()
-    context = ssl.create_default_context(cafile=cafile, capath=capath)
-    # A private CA without the key-usage extension is refused by the strict flag that Python 3.13 sets and
-    # accepted by mitmproxy and by every other client here.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if settings.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    context.minimum_version = settings.minimum
-    context.maximum_version = settings.maximum
-    if settings.ciphers:
-        context.set_ciphers(settings.ciphers)
-    certificate = _client_certificate(settings.client_certs, host)
-    if certificate is not None:
-        context.load_cert_chain(certificate)
-    return context
-
-
-def _client_certificate(client_certs: str | None, host: str) -> Path | None:
-    """A file serves every host; a folder serves `HOST.pem`, as in mitmproxy."""
-    if not client_certs:
-        return None
-    path = Path(client_certs).expanduser()
-    if path.is_file():
-        return path
-    candidate = path / f"{host}.pem"
-    return candidate if candidate.is_file() else None
-
-
 @functools.lru_cache(maxsize=1024)
 def _url(origin: Origin, target: str) -> URL:
-    """A fleet asks for few URLs again and again, and building one costs more than looking it up."""
-    host = f"[{origin.host}]" if ":" in origin.host else origin.host
-    return URL(f"{origin.scheme}://{host}:{origin.port}{target}", encoded=True)
+    """A fleet asks for few URLs again and again, and building one costs more than looking it up.
+
+    The whole target is the URL's path: read as a URL, it could name another host (`@host/`), and an empty query or
+    what follows a `#` would be lost.
+    """
+    if not target.startswith("/") and target != "*":
+        raise aiohttp.InvalidURL(target, "the request target must begin with /")
+    return URL.build(
+        scheme=origin.scheme, host=origin.host, port=origin.port, path=target, encoded=True
+    )
 
 
 @functools.lru_cache(maxsize=64)

@@ -7,7 +7,7 @@ content byte went to the client; a cut must never look like an end.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from hivemind_addon.model import FailureClass, Outcome
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hivemind_addon.desk import Desk
     from hivemind_addon.policies.retry import RetryPolicy
     from hivemind_addon.runtime import Clock
+    from hivemind_addon.upstream.messages import Origin
     from hivemind_addon.upstream.pool import UpstreamPool, UpstreamRequest
 
 logger = logging.getLogger("hivemind.relay")
@@ -58,7 +59,11 @@ class RelaySettings:
 
 
 class Relay:
-    """Carries one call. Use `run` once."""
+    """Carries one call. Use `run` once.
+
+    `takes_usage` says of an origin whether it takes `stream_options` that the client did not send; it is learned here
+    and shared by all calls.
+    """
 
     def __init__(
         self,
@@ -70,14 +75,18 @@ class Relay:
         pool: UpstreamPool,
         clock: Clock,
         settings: RelaySettings,
+        takes_usage: dict[Origin, bool],
     ) -> None:
         self._call = call
         self._request = request
+        self._takes_usage = takes_usage
         self._client = client
         self._desk = desk
         self._pool = pool
         self._clock = clock
         self._settings = settings
+        self._taken_back = False
+        """We asked for usage, were refused, and asked again without."""
 
     async def run(self) -> None:
         """Return once the client has its answer. A cancelled run gives its permit back and closes upstream."""
@@ -94,13 +103,34 @@ class Relay:
                 )
                 result = await attempt.run()
                 if isinstance(result, Answered):
+                    self._learn()
                     return
                 call.failures.append(result.failure)
+                if self._take_back(result):
+                    continue
                 if not await self._wait(result):
                     return
         finally:
             if call.permit is not None:
                 call.permit.release(Outcome.IGNORED)
+
+    def _take_back(self, result: Failed) -> bool:
+        """Was our own wish for usage perhaps what the server refuses? Then ask again as the client did."""
+        call = self._call
+        refused = result.head is not None and result.head.status in (400, 422)
+        if not (refused and call.ask_usage) or self._takes_usage.get(self._request.origin):
+            return False
+        assert call.body is not None
+        self._request = replace(self._request, body=call.body)
+        call.ask_usage = False
+        self._taken_back = True
+        return True
+
+    def _learn(self) -> None:
+        """Remember whether this server takes our wish, so that none of its plain refusals is asked twice."""
+        call, origin = self._call, self._request.origin
+        if call.status is not None and call.status < 400 and (call.ask_usage or self._taken_back):
+            self._takes_usage[origin] = not self._taken_back
 
     async def _admitted(self) -> bool:
         """Hold a permit, or answer the client that there is none."""
@@ -167,7 +197,6 @@ def busy(call: Call) -> tuple[ResponseHead, bytes]:
         f"HiveMind: no free slot for {call.bucket} within the time that this client waits. "
         f"Try again in {BUSY_RETRY_AFTER} s, or raise admission.max_concurrency."
     )
-    call.status = 503
     head, body = made(call, 503, message, "hivemind_busy")
     return head.with_header("retry-after", str(BUSY_RETRY_AFTER)), body
 
@@ -184,12 +213,12 @@ def last_word(call: Call, result: Failed, reason: str) -> tuple[ResponseHead, by
         call.broken = call.status < 400
         head = result.head.with_header("x-should-retry", "false") if hopeless else result.head
         return head, result.body
-    call.status = 504 if failure.code in ("timeout", "connect_timeout") else 502
+    status = 504 if failure.code in ("timeout", "connect_timeout") else 502
     attempts = "attempt" if call.attempts == 1 else "attempts"
     message = (
         f"HiveMind: {failure.message} (gave up after {call.attempts} {attempts}: {_WHY[reason]})"
     )
-    head, body = made(call, call.status, message, failure.code)
+    head, body = made(call, status, message, failure.code)
     return head.with_header("x-should-retry", "false"), body
 
 
@@ -202,7 +231,8 @@ _WHY = {
 
 
 def made(call: Call, status: int, message: str, code: str) -> tuple[ResponseHead, bytes]:
-    """An answer that the proxy makes itself."""
+    """An answer that the proxy makes itself; the call is settled with its status."""
+    call.status = status
     body = call.dialect.error_body(status, message, code)
     headers = ((b"content-type", b"application/json"), (b"x-hivemind-error", code.encode()))
     return ResponseHead(status, "", headers), body

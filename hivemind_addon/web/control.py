@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import hmac
-import ipaddress
 import json
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import web
 
+from hivemind_addon.addresses import is_loopback, split_host
 from hivemind_addon.config import base_url
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class ControlServer:
         port: int,
         listeners: Listeners | None = None,
     ) -> None:
-        if not _is_loopback(host):
+        if not is_loopback(host):
             raise ValueError(f"control port host: got {host!r}, allowed: a loopback address")
         if not token:
             raise ValueError("control port token: got '', allowed: a secret text")
@@ -226,7 +226,7 @@ async def _guard(request: web.Request, handler: Handler) -> web.StreamResponse:
 @web.middleware
 async def _check_host(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Refuse foreign host names (DNS rebinding), whatever is asked."""
-    if not _is_loopback(_host_of(request.headers.get("Host", ""))):
+    if not is_loopback(split_host(request.headers.get("Host", ""))):
         raise ApiError(403, "the Host header must name a loopback address", "Host")
     return await handler(request)
 
@@ -264,19 +264,3 @@ def _is_base_url(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _host_of(header: str) -> str:
-    """The host of a Host header, without port and brackets."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
-
-
-def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Usage
 from hivemind_addon.wire.dialect import EventKind
-from hivemind_addon.wire.sse import SseDecoder
+from hivemind_addon.wire.sse import MAX_EVENT_BYTES, SseDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hivemind_addon.model import Failure
     from hivemind_addon.wire.dialect import EventDecoder, StreamReader
+    from hivemind_addon.wire.sse import SseEvent
 
 BYTES_PER_TOKEN = 4
 """The estimate used only where a provider reported nothing."""
@@ -31,7 +32,7 @@ class StreamTap:
     """Follows one answer through any chunking.
 
     With `hide_usage` it also cuts the usage chunk out that the client did not ask for. Then it forwards whole
-    events only and needs an uncompressed answer.
+    events only, decoded.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class StreamTap:
         self._decode_errors = decode_errors
         self._events = events or SseDecoder()
         self._hide = hide_usage
-        self._held = b""
+        self._ended = False
+        """An event that the dialect defines as the last has passed."""
+        self._held = bytearray()
         self._held_from = 0
         """Stream offset of the first held byte."""
         self._loose = False
@@ -66,6 +69,11 @@ class StreamTap:
         return self._reader.complete or not self.readable
 
     @property
+    def ended_well(self) -> bool:
+        """Whatever becomes of the transfer now, the client has the whole answer."""
+        return self._ended and self.at_boundary
+
+    @property
     def failure(self) -> Failure | None:
         """The error that came inside the stream, if any."""
         return self._reader.failure
@@ -76,27 +84,39 @@ class StreamTap:
         return self.readable and not self._loose and (self._hide or self._events.at_boundary)
 
     def feed(self, chunk: bytes) -> bytes:
-        """Read a chunk; answers the bytes to forward now."""
+        """Read a chunk; answers the bytes to forward now.
+
+        Raises:
+            Exception: one of `decode_errors`, if usage is hidden: what was forwarded so far is decoded, too.
+        """
         if not self.readable:
             return chunk
         assert self._decode is not None
         try:
             plain = self._decode(chunk)
         except self._decode_errors:
+            if self._hide:
+                raise
             self.readable = False
             return chunk
         if not self._hide:
-            read = self._reader.feed
             for event in self._events.feed(plain):
-                if read(event) is EventKind.CONTENT:
-                    self.content = True
+                self._read(event)
             return chunk
-        return self._feed_and_hide(chunk)
+        return self._feed_and_hide(plain)
+
+    def _read(self, event: SseEvent) -> EventKind:
+        kind = self._reader.feed(event)
+        if kind is EventKind.CONTENT:
+            self.content = True
+        elif kind is EventKind.END:
+            self._ended = True
+        return kind
 
     def rest(self) -> bytes:
         """At the end of the stream: bytes of an unfinished event still held back."""
-        held, self._held = self._held, b""
-        self._loose = bool(held)
+        held, self._held = bytes(self._held), bytearray()
+        self._loose = self._loose or bool(held)
         return held
 
     def usage(self, prompt_bytes: int) -> Usage:
@@ -129,11 +149,10 @@ class StreamTap:
         forward = bytearray()
         for event in self._events.feed(chunk):
             size = event.end - self._held_from
-            raw, self._held = self._held[:size], self._held[size:]
+            raw = bytes(self._held[:size])
+            del self._held[:size]
             self._held_from = event.end
-            kind = self._reader.feed(event)
-            self.content = self.content or kind is EventKind.CONTENT
-            if kind is EventKind.USAGE:
+            if self._read(event) is EventKind.USAGE and not self._loose:
                 self._hidden = raw
                 continue
             # The LF of a CRLF that ended the hidden event may come by itself.
@@ -141,4 +160,8 @@ class StreamTap:
             self._hidden = b""
             if not late:
                 forward += raw
+        if len(self._held) > MAX_EVENT_BYTES:
+            # No event that a client could read: it passes, and so does what follows.
+            self._held_from += len(self._held)
+            forward += self.rest()
         return bytes(forward)

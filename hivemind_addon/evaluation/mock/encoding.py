@@ -7,7 +7,8 @@ import zlib
 from typing import Protocol
 
 import brotli
-import zstandard
+
+from hivemind_addon.zstd import ZstdCompressor, ZstdDecompressor, ZstdError
 
 ENCODINGS = ("gzip", "br", "zstd")
 
@@ -54,11 +55,10 @@ class Zstd:
     """RFC 8878."""
 
     def __init__(self) -> None:
-        self._zstd = zstandard.ZstdCompressor().compressobj()
+        self._zstd = ZstdCompressor()
 
     def add(self, data: bytes) -> bytes:
-        compressed = self._zstd.compress(data)
-        return compressed + self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+        return self._zstd.compress(data, ZstdCompressor.FLUSH_BLOCK)
 
     def end(self) -> bytes:
         return self._zstd.flush()
@@ -91,7 +91,7 @@ def decode_body(body: bytes, encoding: str) -> bytes:
         return body
     try:
         return _decode(body, name)
-    except (zlib.error, brotli.error, zstandard.ZstdError) as error:
+    except (zlib.error, brotli.error, ZstdError) as error:
         raise ValueError(f"the body cannot be decoded: {error}") from error
 
 
@@ -105,5 +105,5 @@ def _decode(body: bytes, encoding: str) -> bytes:
             plain: bytes = brotli.decompress(body)
             return plain
         case "zstd":
-            return zstandard.ZstdDecompressor().decompressobj().decompress(body)
+            return ZstdDecompressor().decompress(body)
     raise ValueError(f"unknown content encoding {encoding!r}")
