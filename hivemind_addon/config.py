@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from hivemind_addon import schema
 from hivemind_addon.addresses import is_loopback
 from hivemind_addon.profile_set import ProfileSet, collect_profiles
+from hivemind_addon.profiles import PROFILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +94,7 @@ def _server_url(value: object) -> str:
 
 
 def _profile_name(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", value):
+    if not re.fullmatch(PROFILE_NAME, value):
         raise ValueError
     return value
 

@@ -88,10 +88,11 @@ async def prepare(hive: Hive, call: Call, body: bytes, caller: Caller) -> None:
 
 def _plan_heartbeat(hive: Hive, call: Call, caller: Caller) -> None:
     """A client that can be kept waiting waits as long as the most patient one."""
-    if hive.settings.heartbeat == "off" or call.dialect.heartbeat_type(caller.target) is None:
+    if hive.settings.heartbeat == "off":
         return
-    call.heartbeat = heartbeat(caller.headers)
-    if call.heartbeat is not None:
+    beat = heartbeat(caller.headers)
+    if beat is not None and call.dialect.heartbeat_type(caller.target) is not None:
+        call.heartbeat = beat
         longest = hive.settings.admission.max_wait or DEFAULT
         call.deadline = max(call.deadline, call.arrived_at + min(longest, DEFAULT))
 

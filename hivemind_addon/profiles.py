@@ -140,9 +140,8 @@ _HOST = _regex(re.ASCII | re.IGNORECASE, r"\A(?:{})\Z")
 _LIMIT, _RATE, _SECONDS = schema.whole(1, 10_000), schema.whole(1, 10**10), schema.number(1, 86_400)
 _STATUSES = _set_of(schema.whole(400, 599))
 _PORT = schema.whole(1, 65_535)
-_NAME = _word(
-    r"[a-z0-9][a-z0-9._-]{0,63}", "a name of lower-case letters, digits, '.', '_' and '-'"
-)
+PROFILE_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+_NAME = _word(PROFILE_NAME, "a name of lower-case letters, digits, '.', '_' and '-'")
 _QUERY_NAME = _word(r"[A-Za-z0-9_-]{1,64}", "the name of a query parameter")
 _HEADER = _word(r"[a-z0-9-]{1,100}", "a header name in lower case")
 

@@ -73,20 +73,22 @@ class Configuration:
             _watching.append(spawn(_watch(), name="watch settings"))
 
     def configure(self, updated: set[str]) -> None:
-        path = _path() if "hivemind_config" in updated else None
         # At a reload of the script every option counts as updated; the file itself is watched.
-        if "hivemind_config" in updated and (not _loaded or _loaded[0] != path):
-            _loaded[:] = [path]
-            try:
-                settings, profiles = load_all(path)
-            except SettingsError as error:
-                # Raised from a script's configure an OptionsError prints a traceback; a logged error is one
-                # clear line, and at start-up makes mitmproxy exit with 1.
-                _complain(error)
-            else:
-                _apply(settings, profiles)
+        if "hivemind_config" in updated and _loaded != [_path()]:
+            self._read_settings()
         if _TLS_OPTIONS & updated:
             self._configure_upstream()
+
+    def _read_settings(self) -> None:
+        _loaded[:] = [_path()]
+        try:
+            settings, profiles = load_all(_path())
+        except SettingsError as error:
+            # Raised from a script's configure an OptionsError prints a traceback; a logged error is one
+            # clear line, and at start-up makes mitmproxy exit with 1.
+            _complain(error)
+        else:
+            _apply(settings, profiles)
 
     def _configure_upstream(self) -> None:
         options = ctx.options

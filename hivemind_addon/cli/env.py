@@ -34,8 +34,9 @@ def env(port: int | None, shell: str, **names: Any) -> None:
     With --port it works before the proxy runs, if mitmproxy's CA exists already.
     """
     info = find_proxy(port) or (require_proxy() if port is None else _assumed(port))
-    variables = agent_environment(os.environ, info, caller(names), rundir.private_folder("ca"))
-    variables |= local_environment(os.environ, info, caller(names)) if info.control_url else {}
+    who = caller(names)
+    variables = agent_environment(os.environ, info, who, rundir.private_folder("ca"))
+    variables |= local_environment(os.environ, info, who) if info.control_url else {}
     click.echo(render(variables, shell))
 
 

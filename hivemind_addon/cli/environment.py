@@ -50,7 +50,10 @@ def agent_environment(
     Raises:
         click.ClickException: if the CA is missing or a bundle cannot be written.
     """
-    result = dict.fromkeys(PROXY_VARIABLES, proxy_url(info.proxy_host, info.proxy_port, caller))
+    proxy = proxy_url(info.proxy_host, info.proxy_port, caller)
+    # A SOCKS proxy left there is preferred by some clients, and httpx cannot start with it.
+    others = [name for name in ("ALL_PROXY", "all_proxy") if environ.get(name)]
+    result = dict.fromkeys((*PROXY_VARIABLES, *others), proxy)
     result["NO_PROXY"] = result["no_proxy"] = no_proxy(environ)
     ca_cert = Path(info.ca_cert)
     result["NODE_EXTRA_CA_CERTS"] = str(

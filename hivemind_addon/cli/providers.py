@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import json
 from dataclasses import dataclass
@@ -76,7 +77,7 @@ def providers(config: Path | None, method: str, as_json: bool, url: str | None) 
         raise click.UsageError(str(error)) from None
     if url is not None:
         found = explain(settings, profiles, method, url)
-        click.echo(json.dumps(_plain(found), indent=1) if as_json else in_words(found))
+        click.echo(json.dumps(dataclasses.asdict(found), indent=1) if as_json else in_words(found))
     elif as_json:
         click.echo(json.dumps([summary(each) for each in profiles.profiles.values()], indent=1))
     else:
@@ -141,12 +142,17 @@ def summary(profile: Profile) -> dict[str, object]:
         "name": profile.name,
         "hosts": [rule.text for rule in profile.hosts],
         "listed_hosts": profile.listed_hosts,
-        "dialects": sorted({profile.dialect, *(rule.route.dialect for rule in profile.paths)}),
+        "dialects": dialects(profile),
         "concurrency": profile.concurrency.generation,
         "rpm": profile.limits.rpm,
         "local": None if local is None else {"port": local.port, "detect": local.detect},
         "variables": [] if local is None else list(local.variables),
     }
+
+
+def dialects(profile: Profile) -> list[str]:
+    """The dialects that its paths speak."""
+    return sorted({profile.dialect, *(rule.route.dialect for rule in profile.paths)})
 
 
 def table(profiles: ProfileSet) -> Table:
@@ -158,18 +164,15 @@ def table(profiles: ProfileSet) -> Table:
     shown.add_column("at once", justify="right")
     shown.add_column("requests/min", justify="right")
     for profile in profiles.profiles.values():
-        about = summary(profile)
         hosts = [_glob(rule.text) for rule in profile.hosts]
         if profile.listed_hosts:
             hosts.append("what the settings list")
         if profile.local is not None:
             hosts.append(f"this machine, port {profile.local.port}")
-        dialects = about["dialects"]
-        assert isinstance(dialects, list)
         shown.add_row(
             profile.name,
             escape("\n".join(hosts)),
-            ", ".join(dialects),
+            ", ".join(dialects(profile)),
             str(profile.concurrency.generation),
             str(profile.limits.rpm or "-"),
         )
@@ -217,7 +220,3 @@ def _bucket(profile: Profile, operation: Operation) -> str | None:
     return (
         f"{profile.name}/OWNER/{family}, {profile.concurrency_of(operation)} at once to begin with"
     )
-
-
-def _plain(found: Explanation) -> dict[str, object]:
-    return {name: getattr(found, name) for name in Explanation.__dataclass_fields__}

@@ -47,8 +47,9 @@ def run(command: tuple[str, ...], port: int | None, config: Path | None, **names
             click.echo(f"hivemind: a proxy runs already; {config} is not read", err=True)
         if bypasses_everything(os.environ):
             click.echo("hivemind: NO_PROXY holds '*': no call will pass the proxy", err=True)
-        extra = agent_environment(os.environ, info, caller(names), rundir.private_folder("ca"))
-        extra |= local_environment(os.environ, info, caller(names))
+        who = caller(names)
+        extra = agent_environment(os.environ, info, who, rundir.private_folder("ca"))
+        extra |= local_environment(os.environ, info, who)
         sys.exit(run_child(command, {**os.environ, **extra}))
     except CannotStart as error:
         click.echo(f"hivemind: {error}", err=True)

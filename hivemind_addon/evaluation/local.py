@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -25,7 +24,14 @@ from typing import Any
 from rich.console import Console
 
 from hivemind_addon.evaluation.bench.client import Target, Worker, run_phase
-from hivemind_addon.evaluation.bench.contestants import free_port, stop, wait_for
+from hivemind_addon.evaluation.bench.contestants import (
+    environment,
+    free_port,
+    mock_provider,
+    port_of,
+    stop,
+    wait_for,
+)
 
 PROMPT = "Why is the sky blue?"
 START_PATIENCE = 30.0
@@ -81,22 +87,12 @@ async def run_fleet(port: int, agents: int, turns: int) -> Fleet:
 @contextlib.contextmanager
 def running(command: list[str], folder: Path, **options: Any) -> Any:
     """A process of ours, ended at the end."""
-    env = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
-    env["HIVEMIND_HOME"] = str(folder / "state")
+    env = environment(folder / "state")
     process = subprocess.Popen(command, env=env, cwd=folder, stdin=subprocess.DEVNULL, **options)  # noqa: S603 - ours
     try:
         yield process
     finally:
         stop(process)
-
-
-@contextlib.contextmanager
-def mock_server(folder: Path, *options: str) -> Any:
-    """The mock as an Ollama server; answers its port."""
-    command = [sys.executable, "-m", "hivemind_addon.evaluation.mock", "--port", "0", *options]
-    with running(command, folder, stdout=subprocess.PIPE) as process:
-        yield int(json.loads(process.stdout.readline())["http_url"].rpartition(":")[2])
-        process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -160,8 +156,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (
-            mock_server(folder, "--concurrency", "2", "--queue", "--latency", "0.05") as slow,
-            managed(folder, slow) as through,
+            mock_provider(folder, "--concurrency", "2", "--queue", "--latency", "0.05") as mock,
+            managed(folder, slow := port_of(mock["http_url"])) as through,
         ):
             for way, port in (("direct", slow), ("managed", through)):
                 fleet = asyncio.run(run_fleet(port, options.agents, options.turns))
@@ -173,8 +169,8 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     "errors": fleet.errors,
                 }
         with (
-            mock_server(folder) as quick,
-            managed(folder, quick) as through,
+            mock_provider(folder) as mock,
+            managed(folder, quick := port_of(mock["http_url"])) as through,
             bare(folder, quick) as plain,
         ):
             ways = {"direct": quick, "bare": plain, "managed": through}

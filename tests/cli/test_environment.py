@@ -252,3 +252,10 @@ def test_without_names_there_is_no_placeholder_key():
 )
 def test_a_real_credential_is_no_placeholder(value):
     assert parse_placeholder_key(value) is None
+
+
+def test_a_socks_proxy_left_in_the_shell_does_not_lead_round_ours(ca, folder):
+    environ = {"ALL_PROXY": "socks5://127.0.0.1:1080", "all_proxy": ""}
+    env = agent_environment(environ, proxy(ca), Caller("a"), folder)
+    assert env["ALL_PROXY"] == env["HTTPS_PROXY"]
+    assert "all_proxy" not in env

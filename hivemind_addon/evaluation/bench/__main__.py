@@ -12,8 +12,6 @@ import contextlib
 import gc
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,7 +19,13 @@ from rich.console import Console
 from rich.table import Table
 
 from hivemind_addon.evaluation.bench.client import Target, run_phase
-from hivemind_addon.evaluation.bench.contestants import HOST, Contestant, start, stop
+from hivemind_addon.evaluation.bench.contestants import (
+    HOST,
+    Contestant,
+    mock_provider,
+    port_of,
+    start,
+)
 
 NAMES = ("direct", "bare", "script", "up")
 FIGURES = (
@@ -38,26 +42,6 @@ ADDED = ("p50_ms", "p99_ms")
 """Figures from which the direct way's is subtracted first."""
 
 Figures = dict[str, float]
-
-
-def start_mock(folder: Path) -> tuple[subprocess.Popen[bytes], int, str]:
-    """The mock provider in a process of its own: HTTPS, no faults, no limits."""
-    process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "hivemind_addon.evaluation.mock",
-            "--port",
-            "0",
-            "--https-port",
-            "0",
-        ],
-        stdout=subprocess.PIPE,
-        cwd=folder,
-    )
-    assert process.stdout is not None
-    ready = json.loads(process.stdout.readline())
-    return process, int(ready["https_url"].rpartition(":")[2]), ready["ca_path"]
 
 
 async def measure(
@@ -95,11 +79,11 @@ async def run(options: argparse.Namespace) -> dict[str, list[Figures]]:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as running:
         folder = Path(name)
-        mock, mock_port, ca = start_mock(folder)
-        running.callback(stop, mock)
+        mock = running.enter_context(mock_provider(folder, "--https-port", "0"))
+        mock_port = port_of(mock["https_url"])
         contestants = []
         for name in options.only:
-            contestant = start(name, mock_port, ca, folder)
+            contestant = start(name, mock_port, mock["ca_path"], folder)
             running.callback(contestant.stop)
             contestants.append(contestant)
         for number in range(options.rounds):

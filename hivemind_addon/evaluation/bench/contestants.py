@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -10,8 +12,12 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 HOST = "api.anthropic.com"
@@ -97,14 +103,39 @@ def start(name: str, mock_port: int, mock_ca: str, folder: Path) -> Contestant:
         case _:
             raise ValueError(f"unknown contestant {name!r}")
     log = home / "log"
-    env = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
-    env["HIVEMIND_HOME"] = str(home / "state")
+    env = environment(home / "state")
     with log.open("wb") as out:
         process = subprocess.Popen(  # noqa: S603 - our own programs
             command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env
         )
     wait_for(port, process, log)
     return Contestant(name, port, process, str(home / "mitmproxy-ca-cert.pem"), home)
+
+
+def environment(state: Path) -> dict[str, str]:
+    """For a process of ours: no proxy variables, and a state folder of its own."""
+    env = {key: value for key, value in os.environ.items() if "proxy" not in key.lower()}
+    return {**env, "HIVEMIND_HOME": str(state)}
+
+
+@contextlib.contextmanager
+def mock_provider(folder: Path, *options: str) -> Iterator[dict[str, str]]:
+    """The mock provider in a process of its own; answers what it says when it is ready."""
+    command = [sys.executable, "-m", "hivemind_addon.evaluation.mock", "--port", "0", *options]
+    process = subprocess.Popen(  # noqa: S603 - our own program
+        command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd=folder
+    )
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        stop(process)
+        process.stdout.close()
+
+
+def port_of(url: str) -> int:
+    """The port at the end of a URL without path."""
+    return int(url.rpartition(":")[2])
 
 
 def stop(process: subprocess.Popen[bytes] | None) -> None:

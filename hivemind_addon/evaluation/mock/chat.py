@@ -38,15 +38,16 @@ def stream(question: Question, seed: int) -> Iterator[Event]:
     if question.flavour in KEEP_ALIVES:
         yield Event(b": %b\n\n" % KEEP_ALIVES[question.flavour])
 
-    def chunk(delta: dict[str, Any], finish: str | None = None, *, content: bool = False) -> Event:
+    def chunk(
+        delta: dict[str, Any], finish: str | None = None, *, content: bool = False, **more: Any
+    ) -> Event:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return unnamed({**head, "choices": [choice], **extra}, content=content)
+        return unnamed({**head, "choices": [choice], **extra, **more}, content=content)
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     for word in words(question, seed):
         yield chunk({"content": word}, content=True)
-    last = chunk({}, _finish(question))
-    yield Event(last.data.replace(b"}\n\n", b"," + dumps(_unasked(question))[1:] + b"\n\n"))
+    yield chunk({}, _finish(question), **_unasked(question))
     if question.include_usage:
         yield unnamed({**head, "choices": [], "usage": _usage(question)})
     yield Event(b"data: [DONE]\n\n")
@@ -54,13 +55,11 @@ def stream(question: Question, seed: int) -> Iterator[Event]:
 
 def _unasked(question: Question) -> dict[str, Any]:
     """The usage that some report on their last chunk whether it was asked for or not."""
-    match question.flavour:
-        case "groq":
-            return {"x_groq": {"id": "req_mock", "usage": _usage(question)}}
-        case "mistral" | "openrouter":
-            return {"usage": _usage(question)}
-        case _:
-            return {"obfuscation": "x"}
+    if not reports_unasked(question):
+        return {"obfuscation": "x"}
+    if question.flavour == "groq":
+        return {"x_groq": {"id": "req_mock", "usage": _usage(question)}}
+    return {"usage": _usage(question)}
 
 
 def embeddings(question: Question) -> bytes:

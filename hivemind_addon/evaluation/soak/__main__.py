@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import dataclasses
 import json
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
 from hivemind_addon.evaluation.bench.client import Target, Worker, message
-from hivemind_addon.evaluation.bench.contestants import HOST, Contestant, start, stop
+from hivemind_addon.evaluation.bench.contestants import (
+    HOST,
+    Contestant,
+    mock_provider,
+    port_of,
+    start,
+)
 from hivemind_addon.evaluation.soak.verdict import Sample, Tally, Verdict, judge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 FAULTS = ("--fault-529", "0.02", "--fault-reset", "0.01")
 LEAVES_EVERY = 40
@@ -132,34 +132,14 @@ def permits_out(contestant: Contestant) -> int:
         return sum(bucket["in_flight"] for bucket in json.load(answer)["buckets"])
 
 
-@contextlib.contextmanager
-def mock_provider(folder: Path) -> Iterator[tuple[int, str]]:
-    """The mock with its faults; answers its HTTPS port and CA."""
-    command = [
-        sys.executable,
-        "-m",
-        "hivemind_addon.evaluation.mock",
-        "--port",
-        "0",
-        "--https-port",
-        "0",
-        *FAULTS,
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder)  # noqa: S603 - our own program
-    assert process.stdout is not None
-    try:
-        ready = json.loads(process.stdout.readline())
-        yield int(ready["https_url"].rpartition(":")[2]), ready["ca_path"]
-    finally:
-        stop(process)
-        process.stdout.close()
-
-
 async def soak(options: argparse.Namespace) -> tuple[list[Sample], list[Verdict]]:
     """One run; answers what was seen and what it proves."""
     samples: list[Sample] = []
-    with tempfile.TemporaryDirectory() as name, mock_provider(Path(name)) as (port, ca):
-        contestant = start("script", port, ca, Path(name))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        mock_provider(Path(name), "--https-port", "0", *FAULTS) as mock,
+    ):
+        contestant = start("script", port_of(mock["https_url"]), mock["ca_path"], Path(name))
         try:
             target = Target(HOST, 443, contestant.port, contestant.ca)
             traffic = Traffic(target, options.rate, options.stream_share)
