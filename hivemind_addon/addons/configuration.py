@@ -21,7 +21,7 @@ from hivemind_addon.reload import (
     signature,
     waits_for_restart,
 )
-from hivemind_addon.runtime import spawn
+from hivemind_addon.runtime import freeze_heap, spawn
 from hivemind_addon.schema import SettingsError
 from hivemind_addon.upstream.tls import TlsSettings
 
@@ -71,6 +71,7 @@ class Configuration:
     def running(self) -> None:
         if not _watching:
             _watching.append(spawn(_watch(), name="watch settings"))
+            freeze_heap()  # everything is loaded by now
 
     def configure(self, updated: set[str]) -> None:
         # At a reload of the script every option counts as updated; the file itself is watched.
