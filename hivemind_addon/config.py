@@ -9,158 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import ipaddress
 import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
-from hivemind_addon import schema
-from hivemind_addon.addresses import is_loopback
+from hivemind_addon import kinds, schema
 from hivemind_addon.profile_set import ProfileSet, collect_profiles
-from hivemind_addon.profiles import PROFILE_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-LEAST_BODY_BYTES, MOST_BODY_BYTES = 2**10, 4 * 2**30
-
-_LABEL = r"[a-z0-9_](?:[a-z0-9_-]*[a-z0-9_])?"
-_NAME = rf"{_LABEL}(?:\.{_LABEL})*"
-_HOST = re.compile(_NAME)
-_LISTED = re.compile(rf"(?:(?:\*\.)?{_NAME}|\[[0-9a-f:.]+\])(?::([0-9]{{1,5}}))?")
-_SIZE = re.compile(r"([0-9]{1,12}) ?([kmg]?)b?")
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}
-_USERINFO = re.compile(r"(?<=//)[^/?#]*@")
-
-
-def _host_name(value: str) -> str:
-    if not _HOST.fullmatch(value.lower()) or not value.isascii():
-        raise ValueError
-    return value.lower()
-
-
-def _listed_host(value: object) -> str:
-    match = _LISTED.fullmatch(value.lower()) if isinstance(value, str) and value.isascii() else None
-    if match is None or (match[1] and not 0 < int(match[1]) < 65_536):
-        raise ValueError
-    if "[" in match[0]:
-        ipaddress.IPv6Address(match[0][1 : match[0].index("]")])
-    return match[0]
-
-
-def base_url(value: object) -> str:
-    """Nothing is mended: urlsplit would drop line breaks, and a stray `?` or `#` would swallow the path."""
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        raise ValueError
-    if set(value) & set(" ?#@\\"):
-        raise ValueError
-    url = urlsplit(value)
-    host = url.hostname or ""
-    if url.scheme not in ("http", "https") or url.netloc.endswith(":") or url.port == 0:
-        raise ValueError
-    if ":" in host:
-        ipaddress.IPv6Address(host)
-    elif not _HOST.fullmatch(host):
-        raise ValueError
-    return value
-
-
-def _read_base_url(place: schema.Place, value: object) -> str:
-    try:
-        return base_url(value)
-    except ValueError:
-        # A credential in the URL is one of the errors, and errors are logged.
-        shown = _USERINFO.sub("***@", value) if isinstance(value, str) else value
-        raise place.refuse(shown, _BASE_URL.allowed) from None
-
-
-def _bucket_glob(value: str) -> str:
-    if not value or (value.count("/") < 2 and not set(value) & set("*?[")):
-        raise ValueError
-    return value
-
-
-def _server_url(value: object) -> str:
-    """A reverse listener passes paths on as they are, so the server's address has none."""
-    url = base_url(value)
-    if urlsplit(url).path not in ("", "/"):
-        raise ValueError
-    return url.rstrip("/")
-
-
-def _profile_name(value: str) -> str:
-    if not re.fullmatch(PROFILE_NAME, value):
-        raise ValueError
-    return value
-
-
-def _loopback(value: object) -> str:
-    if not isinstance(value, str) or not is_loopback(value):
-        raise ValueError
-    return value
-
-
-def _folder(value: object) -> Path:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise ValueError
-    try:
-        return Path(value).expanduser()
-    except RuntimeError as error:  # ~nobody
-        raise ValueError(str(error)) from None
-
-
-def _heartbeat(value: object) -> str:
-    """YAML reads a bare `off` as false."""
-    if value is False or value == "off":
-        return "off"
-    if value != "auto":
-        raise ValueError
-    return "auto"
-
-
-def _size(value: object) -> int:
-    plain = isinstance(value, int | str) and not isinstance(value, bool)
-    match = _SIZE.fullmatch(str(value).lower()) if plain and len(str(value)) < 20 else None
-    size = int(match[1]) * _UNITS[match[2]] if match else 0
-    if not LEAST_BODY_BYTES <= size <= MOST_BODY_BYTES:
-        raise ValueError
-    return size
-
-
-def _mapping_of[T](names: schema.Kind[str], values: schema.Kind[T]) -> schema.Kind[Mapping[str, T]]:
-    """A mapping with keys of the user's own, in the order of the file."""
-
-    def pair(place: schema.Place, found: tuple[str, object]) -> tuple[str, T]:
-        return names.read(place, found[0]), values.read(place, found[1])
-
-    def read(place: schema.Place, value: object) -> Mapping[str, T]:
-        if not isinstance(value, dict):
-            raise place.refuse(value, f"a mapping from {names.allowed} to {values.allowed}")
-        result: dict[str, T] = {}
-        for name, each in schema.read_all(
-            pair, [(place.child(key), (key, value[key])) for key in value]
-        ):
-            if name in result:
-                raise place.child(name).complain("got this key twice, allowed: once")
-            result[name] = each
-        return MappingProxyType(result)
-
-    return schema.Kind(values.allowed, read)
-
-
-_HOST_NAME = schema.checked("a host name without scheme and port", _host_name)
-_BASE_URL = schema.Kind("an http or https URL of host, optional port and path only", _read_base_url)
-_SERVER_URL = schema.checked("an http or https URL of host and optional port only", _server_url)
-_GLOB = schema.checked("a glob on PROVIDER/OWNER/FAMILY", _bucket_glob)
-_LOOPBACK = schema.checked("a loopback address: 127.0.0.1, ::1 or localhost", _loopback)
 _CALLS = schema.whole(1, 10_000)
 _NONE: Mapping[str, Any] = MappingProxyType({})
-_PROFILE_NAME = schema.checked("the name of a profile", _profile_name)
 _OWN_KEYS = {"upstreams": "HOST", "buckets": "GLOB", "local": "PROFILE"}
 """What stands for the keys that the user chooses, in `describe_settings`."""
 
@@ -199,7 +62,9 @@ class AdmissionSettings:
         "the client's patience",
     )
     buckets: Mapping[str, int] = schema.setting(
-        _NONE, _mapping_of(_GLOB, _CALLS), "calls in flight in buckets whose name matches"
+        _NONE,
+        kinds.mapping_of(kinds.BUCKET_GLOB, _CALLS),
+        "calls in flight in buckets whose name matches",
     )
 
 
@@ -208,7 +73,7 @@ class ControlSettings:
     """The control port."""
 
     enabled: bool = schema.setting(default=True, kind=schema.BOOLEAN, help="serve the control port")
-    host: str = schema.setting("127.0.0.1", _LOOPBACK, "where it listens")
+    host: str = schema.setting("127.0.0.1", kinds.LOOPBACK, "where it listens")
     port: int = schema.setting(8089, schema.whole(0, 65_535), "0 takes a free one")
 
 
@@ -227,17 +92,17 @@ class Settings:
 
     upstreams: Mapping[str, str] = schema.setting(
         _NONE,
-        _mapping_of(_HOST_NAME, _BASE_URL),
+        kinds.mapping_of(kinds.HOST_NAME, kinds.BASE_URL),
         "send the calls for a host to another base URL",
     )
     generic_hosts: tuple[str, ...] = schema.setting(
         (),
-        schema.list_of(schema.checked("HOST or *.DOMAIN, with or without :PORT", _listed_host)),
+        schema.list_of(kinds.LISTED_HOST),
         "further LLM hosts; their dialect is found by path",
     )
     local: Mapping[str, str] = schema.setting(
         _NONE,
-        _mapping_of(_PROFILE_NAME, _SERVER_URL),
+        kinds.mapping_of(kinds.PROFILE_NAME, kinds.SERVER_URL),
         "servers of your own, such as `ollama: http://127.0.0.1:11434`; "
         "`hivemind run` reaches them through a reverse listener",
     )
@@ -249,7 +114,7 @@ class Settings:
     )
     heartbeat: str = schema.setting(
         "auto",
-        schema.checked("off or auto", _heartbeat),
+        kinds.HEARTBEAT,
         "keep streaming clients of short patience (Gemini CLI, Groq) alive while their request waits",
     )
     retry: RetrySettings = schema.setting(RetrySettings(), schema.group(RetrySettings))
@@ -258,13 +123,13 @@ class Settings:
     )
     profiles: Path | None = schema.setting(
         None,
-        schema.checked("a folder that exists", _folder),
+        kinds.FOLDER,
         "folder of profiles that add to the built-in ones or replace them; relative to the file",
     )
     control: ControlSettings = schema.setting(ControlSettings(), schema.group(ControlSettings))
     max_body: int = schema.setting(
         128 * 2**20,
-        schema.checked("a size from 1k to 4g, such as 128m", _size),
+        kinds.BODY_SIZE,
         "largest request body in bytes that is collected for sending",
         "128m",
     )

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from hivemind_addon import schema
+from hivemind_addon import kinds, schema
 from hivemind_addon.model import Operation
 
 if TYPE_CHECKING:
@@ -71,39 +70,10 @@ class HostRule:
         return bool(self.host.match(host)) and self.port in (None, port)
 
 
-def _regex(flags: re.RegexFlag, form: str = "{}") -> schema.Kind[re.Pattern[str]]:
-    def parse(value: object) -> re.Pattern[str]:
-        if not isinstance(value, str) or not value:
-            raise ValueError
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # what Python only warns of is a mistake too
-                re.compile(value, flags)
-                return re.compile(form.format(value), flags)
-        except (re.error, Warning, RecursionError, OverflowError) as error:
-            raise ValueError(str(error)) from None
-
-    return schema.checked("a regular expression", parse)
-
-
-def _word(pattern: str, allowed: str) -> schema.Kind[str]:
-    def parse(value: object) -> str:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.ASCII):
-            raise ValueError
-        return value
-
-    return schema.checked(allowed, parse)
-
-
-def _set_of[T](item: schema.Kind[T]) -> schema.Kind[frozenset[T]]:
-    items = schema.list_of(item)
-    return schema.Kind(items.allowed, lambda place, value: frozenset(items.read(place, value)))
-
-
 def _host_rule(place: schema.Place, value: object) -> HostRule:
     def from_section(section: schema.Section) -> HostRule:
         host = section.take("host", _HOST, _NEVER, required=True)
-        path, port = section.take("path", _PATH, None), section.take("port", _PORT, None)
+        path, port = section.take("path", _PATH, None), section.take("port", kinds.PORT, None)
         if path is None and port is None:
             raise section.place.child("path").complain(
                 f"got nothing, allowed: {_PATH.allowed}, or a port instead"
@@ -118,7 +88,7 @@ def _host_rule(place: schema.Place, value: object) -> HostRule:
 def _path_rule(section: schema.Section) -> PathRule:
     return PathRule(
         section.take("path", _PATH, _NEVER, required=True),
-        section.take("methods", _set_of(schema.one_of(METHODS)), frozenset({"POST"})),
+        section.take("methods", kinds.set_of(schema.one_of(METHODS)), frozenset({"POST"})),
         Route(
             Operation(
                 section.take("operation", schema.one_of(_OPERATIONS), "other", required=True)
@@ -129,37 +99,16 @@ def _path_rule(section: schema.Section) -> PathRule:
 
 
 def _family(section: schema.Section) -> tuple[re.Pattern[str], str]:
-    match = section.take("match", _regex(re.IGNORECASE), _NEVER, required=True)
-    return match, section.take("family", _NAME, "", required=True)
+    match = section.take("match", kinds.regex(re.IGNORECASE), _NEVER, required=True)
+    return match, section.take("family", kinds.NAME, "", required=True)
 
 
 _OPERATIONS = [operation.value for operation in Operation]
-_PATH = _regex(re.ASCII)
+_PATH = kinds.regex(re.ASCII)
 # Host names are ASCII; without the flag, IGNORECASE would take a dotless i for an i.
-_HOST = _regex(re.ASCII | re.IGNORECASE, r"\A(?:{})\Z")
+_HOST = kinds.regex(re.ASCII | re.IGNORECASE, r"\A(?:{})\Z")
 _LIMIT, _RATE, _SECONDS = schema.whole(1, 10_000), schema.whole(1, 10**10), schema.number(1, 86_400)
-_STATUSES = _set_of(schema.whole(400, 599))
-_PORT = schema.whole(1, 65_535)
-PROFILE_NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
-_NAME = _word(PROFILE_NAME, "a name of lower-case letters, digits, '.', '_' and '-'")
-_QUERY_NAME = _word(r"[A-Za-z0-9_-]{1,64}", "the name of a query parameter")
-_HEADER = _word(r"[a-z0-9-]{1,100}", "a header name in lower case")
-
-
-def _variables(value: object) -> Mapping[str, str]:
-    if not isinstance(value, dict):
-        raise ValueError  # noqa: TRY004 - wrong data, not a wrong argument
-    for name, template in value.items():
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError
-        if not isinstance(template, str) or not ("{url}" in template or template == "{key}"):
-            raise ValueError
-    return MappingProxyType(dict(value))
-
-
-_VARIABLES = schema.checked(
-    "a mapping from variable names to texts with {url} in them, or {key}", _variables
-)
+_STATUSES = kinds.set_of(schema.whole(400, 599))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +133,8 @@ class Limits:
 class Headers:
     """Names of response headers: beginnings of those that tell limits, and the one with the request's id."""
 
-    limits: tuple[str, ...] = schema.setting((), schema.list_of(_HEADER))
-    request_id: str = schema.setting("x-request-id", _HEADER)
+    limits: tuple[str, ...] = schema.setting((), schema.list_of(kinds.HEADER_NAME))
+    request_id: str = schema.setting("x-request-id", kinds.HEADER_NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +162,9 @@ class Timeouts:
 class Local:
     """A server on the user's own machine: clients never send loopback through a proxy, so a reverse listener serves it."""
 
-    port: int = schema.setting(0, _PORT)
+    port: int = schema.setting(0, kinds.PORT)
     """Where such a server listens by default."""
-    variables: Mapping[str, str] = schema.setting(MappingProxyType({}), _VARIABLES)
+    variables: Mapping[str, str] = schema.setting(MappingProxyType({}), kinds.VARIABLES)
     """What `hivemind run` exports: `{url}` stands for the listener's base URL without final slash, `{key}` for a
     placeholder credential that names the agent."""
     detect: bool = schema.setting(default=False, kind=schema.BOOLEAN)
@@ -226,7 +175,7 @@ class Local:
 class Profile:
     """One provider. Compared by identity: there is one of each name."""
 
-    name: str = schema.setting("", _NAME)
+    name: str = schema.setting("", kinds.NAME)
     hosts: tuple[HostRule, ...] = schema.setting(
         (), schema.list_of(schema.Kind(_HOST.allowed, _host_rule))
     )
@@ -241,11 +190,13 @@ class Profile:
     retryable: frozenset[int] = schema.setting(frozenset(), _STATUSES)
     overload: frozenset[int] = schema.setting(frozenset(), _STATUSES)
     """Statuses that mean that the provider has no capacity, whoever asks; a part of `retryable`."""
-    auth_headers: tuple[str, ...] = schema.setting(("authorization",), schema.list_of(_HEADER))
+    auth_headers: tuple[str, ...] = schema.setting(
+        ("authorization",), schema.list_of(kinds.HEADER_NAME)
+    )
     """Names of the headers that carry the credential, in the order in which they count."""
-    auth_query: tuple[str, ...] = schema.setting((), schema.list_of(_QUERY_NAME))
+    auth_query: tuple[str, ...] = schema.setting((), schema.list_of(kinds.QUERY_NAME))
     """Names of query parameters that may carry the credential instead."""
-    owner_headers: tuple[str, ...] = schema.setting((), schema.list_of(_HEADER))
+    owner_headers: tuple[str, ...] = schema.setting((), schema.list_of(kinds.HEADER_NAME))
     """Names of headers that name the limit owner better than a credential that changes by the hour."""
     owner_path: re.Pattern[str] | None = schema.setting(None, _PATH)
     """The same for the path: the groups of the match name the owner."""

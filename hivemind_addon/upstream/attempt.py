@@ -8,16 +8,14 @@ has read.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hivemind_addon.model import Failure, FailureClass, Operation, Outcome
-from hivemind_addon.upstream import decoding, faults
+from hivemind_addon.upstream import collecting, decoding, faults
+from hivemind_addon.upstream.connector import Lease
 from hivemind_addon.upstream.forward import Forwarding
 from hivemind_addon.upstream.messages import ResponseHead, end_to_end, has_body
-from hivemind_addon.upstream.pool import Lease
 from hivemind_addon.wire.tap import StreamTap
 
 if TYPE_CHECKING:
@@ -29,14 +27,8 @@ if TYPE_CHECKING:
     from hivemind_addon.upstream.relay import ClientSide, RelaySettings
     from hivemind_addon.wire.dialect import EventDecoder
 
-COLLECT_BYTES = 8 * 1024 * 1024
-"""A JSON answer up to this size is held whole: it can be repeated if it is cut, and views can read it."""
-
 PRELUDE_BYTES = 1024 * 1024
 """A stream of which more has come without content is passed on: somebody sends comments without end."""
-
-REMAINDER = 0.5
-"""Seconds to wait for what follows an error inside a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +147,7 @@ class Attempt:
     ) -> Answered | Failed:
         self._call.refused = True
         try:
-            body, whole = await self._collect(response)
+            body, whole = await collecting.whole(response.content, self._settings.idle_timeout)
         except faults.SEND_FAULTS as error:
             self._release(Outcome.DROPPED)
             return Failed(replace(faults.failure_of(error, self._where), status=head.status))
@@ -174,12 +166,16 @@ class Attempt:
         self, response: aiohttp.ClientResponse, head: ResponseHead
     ) -> Answered | Failed:
         try:
-            body, whole = await self._collect(response, self._settings.prelude_hold)
+            body, whole = await collecting.whole(
+                response.content, self._settings.idle_timeout, self._settings.prelude_hold
+            )
         except faults.SEND_FAULTS as error:
             self._release(Outcome.DROPPED)
             return Failed(faults.failure_of(error, self._where))
         if not whole:
-            waits = len(body) <= COLLECT_BYTES and self._call.operation is not Operation.OTHER
+            waits = (
+                len(body) <= collecting.MOST_BYTES and self._call.operation is not Operation.OTHER
+            )
             return await self._pass_through(response, head, body, account=waits)
         if self._call.operation is not Operation.OTHER:
             self._account_json(body, head)
@@ -275,42 +271,11 @@ class Attempt:
             # What follows the error is wanted only in case it must be passed on; whether and how it comes changes
             # nothing about the failure.
             self._call.refused, self._call.tap = True, None
-            held += await self._remainder(response)
+            held += await collecting.remainder(response.content)
             return Failed(tap.failure, None, bytes(held))
         if tap.content:
             self._call.first_content_at = self._clock.monotonic()
         return bytes(held)
-
-    async def _remainder(self, response: aiohttp.ClientResponse) -> bytes:
-        rest = bytearray()
-        with contextlib.suppress(*faults.SEND_FAULTS):
-            async with asyncio.timeout(REMAINDER):
-                while len(rest) < COLLECT_BYTES and (chunk := await response.content.readany()):
-                    rest += chunk
-        return bytes(rest)
-
-    async def _collect(
-        self, response: aiohttp.ClientResponse, blank: float = math.inf
-    ) -> tuple[bytes, bool]:
-        """The body, and whether it is whole; if not, the rest stays unread.
-
-        That is so beyond `COLLECT_BYTES`, and when nothing but white space has come for `blank` seconds: a provider
-        that is busy keeps its client waiting that way (DeepSeek, OpenRouter), so the client must get it.
-        """
-        parts = bytearray()
-        idle = self._settings.idle_timeout
-        loop = asyncio.get_running_loop()
-        begin = loop.time()
-        async with asyncio.timeout(idle) as limit:
-            while chunk := await response.content.readany():
-                parts += chunk
-                if len(parts) > COLLECT_BYTES:
-                    return bytes(parts), False
-                if loop.time() - begin > blank and parts.isspace():
-                    return bytes(parts), False
-                if idle is not None:
-                    limit.reschedule(loop.time() + idle)
-        return bytes(parts), True
 
     def _account_json(self, body: bytes, head: ResponseHead) -> None:
         plain = decoding.decode_all(body, head.get("content-encoding"))

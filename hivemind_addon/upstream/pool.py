@@ -7,27 +7,28 @@ proxies from the environment, decompression, header limits of 8 KiB.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import io
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDict
 from yarl import URL
 
 from hivemind_addon.upstream import verbatim
+from hivemind_addon.upstream.connector import (
+    IDLE_FLOOR,
+    Lease,
+    PooledConnector,
+    PoolStatistics,
+    leased,
+)
 from hivemind_addon.upstream.tls import TlsSettings, ssl_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from aiohttp.client_reqrep import ClientRequest, ConnectionKey
-    from aiohttp.connector import Connection
-    from aiohttp.tracing import Trace
 
     from hivemind_addon.upstream.messages import Origin
 
@@ -35,32 +36,12 @@ HEADER_LIMIT_BYTES = 64 * 1024
 HEADER_LIMIT = 1024
 """Header lines of an answer; aiohttp's own limit is 128."""
 READ_BUFFER_BYTES = 64 * 1024
-KEEPALIVE = 55.0
-"""Seconds an idle connection is kept: providers' front ends close theirs after 60 s or more."""
-IDLE_FLOOR = 8
-"""Idle connections kept per origin however little traffic was seen."""
 LARGE_BODY_BYTES = 1024 * 1024
 """Above this a request body is fed in pieces: one huge write would hold the event loop."""
 
 verbatim.install()
 
 _AUTOMATIC = frozenset({"Accept", "Accept-Encoding", "User-Agent", "Content-Type"})
-
-
-@dataclass(slots=True)
-class Lease:
-    """What a request asks of the pool about its connection, and what it got."""
-
-    fresh: bool = False
-    """Ask for a new connection."""
-    reused: bool = False
-    """The connection had served another request before."""
-    peername: tuple[str, int] | None = None
-
-
-_lease: contextvars.ContextVar[Lease | None] = contextvars.ContextVar(
-    "hivemind_lease", default=None
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,79 +66,6 @@ class UpstreamRequest:
     body: bytes
     connect_timeout: float = 5.0
     via: ViaProxy | None = None
-
-
-@dataclass(slots=True)
-class PoolStatistics:
-    """Counters of one origin since the session was made."""
-
-    opened: int = 0
-    reused: int = 0
-
-
-class _Handler(ResponseHandler):
-    """aiohttp's connection, which closes when bytes come that no request asked for.
-
-    aiohttp would take them for the beginning of the next answer: each agent would get the answer of the one before.
-    """
-
-    idle = False
-
-    def data_received(self, data: bytes) -> None:
-        if data and self.idle:  # aiohttp itself calls this without data
-            self.close()
-        else:
-            super().data_received(data)
-
-
-class PooledConnector(aiohttp.TCPConnector):
-    """aiohttp's connector with fresh connections on request and a bound on idle ones.
-
-    The connector's own limit is off: a second queue behind the admission gate would defeat its order.
-    """
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(limit=0, limit_per_host=0, keepalive_timeout=KEEPALIVE, **options)
-        self._factory = cast("Any", functools.partial(_Handler, loop=self._loop))
-        self.idle_limit = IDLE_FLOOR
-        self.statistics = PoolStatistics()
-
-    async def _get(self, key: ConnectionKey, traces: list[Trace]) -> Connection | None:
-        lease = _lease.get()
-        if lease is not None and lease.fresh:
-            return None
-        while (connection := await super()._get(key, traces)) is not None:
-            protocol = connection.protocol
-            if isinstance(protocol, _Handler) and not protocol.should_close:
-                protocol.idle = False
-                break
-            connection.close()
-        if lease is not None:
-            lease.reused = connection is not None
-        return connection
-
-    async def connect(
-        self, req: ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
-    ) -> Connection:
-        connection = await super().connect(req, traces, timeout)
-        lease = _lease.get()
-        if lease is not None:
-            if lease.reused:
-                self.statistics.reused += 1
-            else:
-                self.statistics.opened += 1
-            if connection.transport is not None:
-                lease.peername = connection.transport.get_extra_info("peername")
-        return connection
-
-    def _release(
-        self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
-    ) -> None:
-        idle = self._conns.get(key)
-        full = idle is not None and len(idle) >= self.idle_limit
-        if isinstance(protocol, _Handler):
-            protocol.idle = True
-        super()._release(key, protocol, should_close=should_close or full)
 
 
 @dataclass(slots=True)
@@ -231,21 +139,20 @@ class UpstreamPool:
         member = self._member((request.origin, request.via))
         member.rate.started(now)
         member.connector.idle_limit = idle_connections(member.rate.peak, member.rate.mean)
-        token = _lease.set(lease)
         member.in_flight += 1
         try:
-            return await member.session.request(
-                request.method,
-                _url(request.origin, request.target),
-                headers=CIMultiDict(request.headers),
-                data=_payload(request.body),
-                allow_redirects=False,
-                timeout=_timeout(request.connect_timeout),
-                **_proxy_options(request.via),
-            )
+            with leased(lease):
+                return await member.session.request(
+                    request.method,
+                    _url(request.origin, request.target),
+                    headers=CIMultiDict(request.headers),
+                    data=_payload(request.body),
+                    allow_redirects=False,
+                    timeout=_timeout(request.connect_timeout),
+                    **_proxy_options(request.via),
+                )
         finally:
             member.in_flight -= 1
-            _lease.reset(token)
 
     def ended(self, request: UpstreamRequest, duration: float) -> None:
         """Learn how long the answer to a request took, in seconds."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from aiohttp import web
 
 from hivemind_addon.addresses import is_loopback, split_host
-from hivemind_addon.config import base_url
+from hivemind_addon.kinds import base_url
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

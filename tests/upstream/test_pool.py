@@ -5,8 +5,9 @@ import contextlib
 
 import pytest
 
+from hivemind_addon.upstream.connector import Lease
 from hivemind_addon.upstream.messages import Origin
-from hivemind_addon.upstream.pool import Lease, UpstreamPool, UpstreamRequest
+from hivemind_addon.upstream.pool import UpstreamPool, UpstreamRequest
 from hivemind_addon.upstream.tls import TlsSettings, ssl_context
 
 

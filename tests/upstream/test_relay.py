@@ -8,7 +8,7 @@ import pytest
 
 from hivemind_addon.model import FailureClass, Operation, Outcome
 from hivemind_addon.policies.queue import Ticket
-from hivemind_addon.upstream import attempt as attempt_module
+from hivemind_addon.upstream import collecting
 from hivemind_addon.upstream.messages import ResponseHead
 from hivemind_addon.wire.dialect import RequestFacts
 from hivemind_addon.wire.registry import get_dialect
@@ -564,7 +564,7 @@ async def test_a_head_request_has_no_body(bench):
 
 
 async def test_a_very_large_answer_passes_through_and_all_of_it_is_estimated(bench, monkeypatch):
-    monkeypatch.setattr(attempt_module, "COLLECT_BYTES", 100)
+    monkeypatch.setattr(collecting, "MOST_BYTES", 100)
     body = b'{"text": "' + b"x" * 400_000 + b'"}'
     one = await bench((answer(200, body), KEEP))
     await one.run()
