@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,18 +35,6 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def freeze_heap() -> None:
-    """Take what is loaded by now out of the garbage collector's sight. Call it once, after the start.
-
-    Python collects its oldest generation only once a quarter as many objects have come to it as were there at the last
-    time. Mitmproxy's flows and layers are cycles, so beside the 400,000 objects of code and options minutes of traffic
-    had to pass, and megabytes of dead flows to gather, until a collection that stopped everything for a fifth of a
-    second. Without them collections are frequent and short.
-    """
-    gc.collect()
-    gc.freeze()
 
 
 _tasks: set[asyncio.Task[Any]] = set()

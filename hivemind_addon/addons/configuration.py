@@ -11,6 +11,7 @@ from typing import Optional
 from mitmproxy import ctx, exceptions
 from mitmproxy.addonmanager import Loader
 
+from hivemind_addon import memory
 from hivemind_addon.addons import state
 from hivemind_addon.config import Settings, load_all
 from hivemind_addon.profile_set import ProfileSet
@@ -21,7 +22,7 @@ from hivemind_addon.reload import (
     signature,
     waits_for_restart,
 )
-from hivemind_addon.runtime import freeze_heap, spawn
+from hivemind_addon.runtime import spawn
 from hivemind_addon.schema import SettingsError
 from hivemind_addon.upstream.tls import TlsSettings
 
@@ -71,7 +72,7 @@ class Configuration:
     def running(self) -> None:
         if not _watching:
             _watching.append(spawn(_watch(), name="watch settings"))
-            freeze_heap()  # everything is loaded by now
+            memory.settle()  # everything is loaded by now
 
     def configure(self, updated: set[str]) -> None:
         # At a reload of the script every option counts as updated; the file itself is watched.

@@ -115,6 +115,10 @@ class Passthrough:
         for call in list(state.hive().calls.values()):
             if call.client_id == client.id:
                 call.cancel("client disconnected")
+        close_forgotten(client, client)
+
+    def server_disconnected(self, data: ServerConnectionHookData) -> None:
+        close_forgotten(data.client, data.server)
 
 
 def manages(flow: http.HTTPFlow) -> bool:
@@ -151,6 +155,18 @@ def handler(client: connection.Client) -> ConnectionHandler | None:
     """The connection handler of a live client."""
     server = ctx.master.addons.get("proxyserver")
     return server.connections.get(client.id) if server is not None else None
+
+
+def close_forgotten(client: connection.Client, ended: connection.Connection) -> None:
+    """Close the socket of a connection whose handler has ended, if it is still open.
+
+    A handler that is told to close while its peer goes on sending may be cancelled where it waits to hand the next
+    bytes over; mitmproxy 12 then leaves without closing, and the peer hangs until the garbage collector comes by.
+    """
+    serving = handler(client)
+    left_open = serving.transports.get(ended) if serving is not None else None
+    if left_open is not None and left_open.writer is not None:
+        left_open.writer.close()
 
 
 def note_listeners() -> None:

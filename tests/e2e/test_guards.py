@@ -136,11 +136,15 @@ async def test_a_body_above_the_limit_is_not_taken_into_memory(parts):
     reader, writer = await raw.connect(proxy)
     writer.write(raw.request_bytes(None, headers={"transfer-encoding": "chunked"}))
     chunk = b"%x\r\n%b\r\n" % (2**18, b"x" * 2**18)
-    with contextlib.suppress(ConnectionError):
-        for _ in range(400):  # 100 MiB
-            writer.write(chunk)
-            await writer.drain()
-    writer.transport.abort()
+    try:
+        async with asyncio.timeout(20):  # a connection that is neither read nor closed would hang
+            with contextlib.suppress(ConnectionError):
+                for _ in range(400):  # 100 MiB
+                    writer.write(chunk)
+                    await writer.drain()
+                await reader.read()
+    finally:
+        writer.transport.abort()
     assert proxy.rss_bytes() - before < 32 * 2**20
     assert proxy.in_flight() == 0
 
