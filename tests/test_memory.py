@@ -61,3 +61,13 @@ def test_what_is_loaded_is_not_collected_again_and_what_comes_is():
         print(gc.collect() > 0)
     """)
     assert out.split() == ["True"] * 3
+
+
+def test_sockets_are_read_in_blocks_that_get_no_mapping_of_their_own():
+    out = run("""
+        from asyncio import selector_events
+        from hivemind_addon import memory
+        memory.settle()
+        print(selector_events._SelectorSocketTransport.max_size)
+    """)
+    assert int(out) == memory.READ_BYTES < memory.MAPPED_BYTES
